@@ -1,0 +1,1 @@
+"""Rewrite patterns, and what finds, checks, performs and verifies a rewrite of an FX graph."""

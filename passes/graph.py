@@ -1,0 +1,249 @@
+"""A graph as patterns see it: read-only, canonical, with every fact computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import fx
+
+# Importing the readers fills the table of spellings.
+from passwright.passes import read_compute, read_movement  # noqa: F401
+from passwright.passes.address import addresses, fingerprint
+from passwright.passes.binding import read
+from passwright.passes.dialect import Dialect
+from passwright.passes.effects import is_pure, is_region_change, written_arguments
+from passwright.passes.ops import Op, Piece, Split, Unbind
+from passwright.passes.spec import AnySpec, Spec, spec_of
+
+OpT = TypeVar("OpT", bound=Op)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Write:
+    """One node that may write memory, and the storages it may write."""
+
+    node: fx.Node
+    storages: frozenset[int]
+
+
+@dataclass(frozen=True)
+class RegionMode:
+    """What holds in one region: the node it starts after, and the autocasts entered."""
+
+    start: fx.Node | None
+    autocasts: tuple[fx.Node, ...]
+
+
+class GraphView:
+    """Read access to an `fx.Graph` for patterns, predicates, features and gain models.
+
+    Only the editor changes the graph, and it tells the view what changed.
+    """
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+        self.dialect = Dialect.of(graph)
+        self._specs: dict[fx.Node, AnySpec] = {
+            node: spec_of(node.meta.get(self.dialect.value)) for node in graph.nodes
+        }
+        self._ops: dict[fx.Node, Op | None] = {}
+        self._buried: set[fx.Node] = set()
+        self._modes: list[RegionMode] = []
+        self._writes: dict[fx.Node, Write] | None = None
+        self._memo: dict[Hashable, Any] = {}
+        self._recorded = self._find_recorded()
+        self._regions = self._find_regions()
+        self._addresses = addresses(graph, self._specs)
+        #: Identifies the untouched graph, in any process.
+        self.fingerprint = fingerprint(graph, self._addresses)
+
+    # ---- reading
+
+    def read(self, node: object) -> Op | None:
+        """The canonical op of a node; None if nobody understands it or it is no node."""
+        if not isinstance(node, fx.Node):
+            return None
+        if node not in self._ops:
+            self._ops[node] = read(node, self.any_spec)
+        return self._ops[node]
+
+    def producer(self, node: object, kind: type[OpT]) -> OpT | None:
+        """The op that computes `node`, if it is of this kind."""
+        op = self.read(node)
+        return op if isinstance(op, kind) else None
+
+    def nodes(self) -> Iterator[fx.Node]:
+        """Living nodes in graph order."""
+        return (node for node in self.graph.nodes if node not in self._buried)
+
+    def ops(self, kind: type[OpT]) -> Iterator[OpT]:
+        """All ops of a kind, in graph order."""
+        for node in self.nodes():
+            op = self.read(node)
+            if isinstance(op, kind):
+                yield op
+
+    def spec(self, node: fx.Node) -> Spec:
+        """Spec of a tensor value; KeyError for anything else."""
+        spec = self._specs.get(node)
+        if not isinstance(spec, Spec):
+            raise KeyError(f"{node.name} is not a tensor with a known shape")
+        return spec
+
+    def any_spec(self, node: fx.Node) -> AnySpec:
+        return self._specs.get(node)
+
+    def shape(self, node: fx.Node) -> tuple[int, ...]:
+        """Sizes of a tensor value; a symbolic size stands as torch's SymInt."""
+        return self.spec(node).shape  # type: ignore[return-value]
+
+    def ndim(self, node: fx.Node) -> int:
+        return self.spec(node).ndim
+
+    def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """`compute()`, remembered until the graph changes."""
+        if key not in self._memo:
+            self._memo[key] = compute()
+        return self._memo[key]  # type: ignore[no-any-return]
+
+    # ---- neighbours
+
+    def users(self, node: fx.Node) -> tuple[fx.Node, ...]:
+        """Users in graph order."""
+        return tuple(sorted(node.users))
+
+    def pieces(self, op: Split | Unbind) -> dict[int, list[Piece]] | None:
+        """The pieces taken of a multi-output op by index, or None if it is used in another way."""
+        found: dict[int, list[Piece]] = {}
+        for user in self.users(op.node):
+            piece = self.producer(user, Piece)
+            if piece is None:
+                return None
+            found.setdefault(piece.index, []).append(piece)
+        return found
+
+    # ---- order, regions, memory
+
+    def needs_grad(self, node: fx.Node) -> bool:
+        """Autograd records how the value is computed: it or something before it requires grad."""
+        return node in self._recorded
+
+    def _find_recorded(self) -> set[fx.Node]:
+        """Nodes whose fake tensor requires grad; none where nothing computed does (inference)."""
+        found = {node for node in self.graph.nodes if _requires_grad(self._fake_value(node))}
+        return found if any(node.op.startswith("call") for node in found) else set()
+
+    def _fake_value(self, node: fx.Node) -> Any:
+        return node.meta.get(self.dialect.value)
+
+    def region(self, node: fx.Node) -> int:
+        """Number of the stretch between two changes of grad mode or autocast."""
+        return self._regions[node]
+
+    def mode(self, region: int) -> RegionMode:
+        """Where the region starts and which autocasts hold in it."""
+        return self._modes[region]
+
+    def address(self, node: fx.Node) -> str:
+        """Structural address (see `address`)."""
+        return self._addresses[node]
+
+    def at(self, address: str) -> fx.Node | None:
+        """The living node that computes the value with this address."""
+        return next((n for n in self.nodes() if self._addresses[n] == address), None)
+
+    @property
+    def writes(self) -> Collection[Write]:
+        """All nodes that may write memory."""
+        if self._writes is None:
+            self._writes = {}
+            for node in self.nodes():
+                self._refresh_write(node)
+        return self._writes.values()
+
+    def _refresh_write(self, node: fx.Node) -> None:
+        assert self._writes is not None
+        storages = self.storages(written_arguments(node))
+        self._writes.pop(node, None)
+        if storages and node not in self._buried:
+            self._writes[node] = Write(node, storages)
+
+    def storages(self, nodes: Iterable[fx.Node]) -> frozenset[int]:
+        """Memory behind the given values."""
+        found: set[int] = set()
+        for node in nodes:
+            spec = self._specs.get(node)
+            for part in spec if isinstance(spec, tuple) else (spec,):
+                if part is not None:
+                    found.add(part.storage)
+        return frozenset(found)
+
+    def epoch(self, nodes: Iterable[fx.Node], at: fx.Node) -> int:
+        """How many writes to the memory of `nodes` come before `at` in the graph."""
+        storages = self.storages(nodes) if self.writes else frozenset()
+        return sum(1 for write in self.writes if write.node < at and write.storages & storages)
+
+    def _find_regions(self) -> dict[fx.Node, int]:
+        regions: dict[fx.Node, int] = {}
+        self._modes = [RegionMode(None, ())]
+        for node in self.graph.nodes:
+            if is_region_change(node):
+                casts = self._modes[-1].autocasts
+                if node.target is torch.amp.autocast_mode._enter_autocast:
+                    casts = (*casts, node)
+                elif node.target is torch.amp.autocast_mode._exit_autocast:
+                    casts = tuple(cast for cast in casts if cast is not node.args[0])
+                self._modes.append(RegionMode(node, casts))
+            regions[node] = len(self._modes) - 1
+        return regions
+
+    # ---- for the editor
+
+    def learn(self, node: fx.Node, spec: AnySpec, region: int, address: str) -> None:
+        """Takes in a node that was just inserted."""
+        self._specs[node] = spec
+        self._regions[node] = region
+        self._addresses[node] = address
+        if any(source in self._recorded for source in node.all_input_nodes):
+            self._recorded.add(node)
+        self.forget((node,))
+
+    def rename(self, node: fx.Node, address: str) -> None:
+        """`node` now computes the value that had this address."""
+        self._addresses[node] = address
+
+    def forget(self, nodes: Iterable[fx.Node]) -> None:
+        """The arguments of these nodes changed: read them again when asked."""
+        self._memo.clear()
+        for node in nodes:
+            self._ops.pop(node, None)
+            if self._writes is not None and not is_pure(node):
+                self._refresh_write(node)
+
+    def bury(self, node: fx.Node) -> None:
+        """The node is dead: it has no users and no arguments any more."""
+        self._buried.add(node)
+        self.forget((node,))
+
+    def unbury(self, node: fx.Node) -> None:
+        self._buried.discard(node)
+        self.forget((node,))
+
+    def is_buried(self, node: fx.Node) -> bool:
+        return node in self._buried
+
+    def drop(self, node: fx.Node) -> None:
+        """The node has left the graph."""
+        self._buried.discard(node)
+        self._recorded.discard(node)
+        for table in (self._ops, self._specs, self._regions, self._addresses, self._writes or {}):
+            table.pop(node, None)  # type: ignore[attr-defined]
+
+
+def _requires_grad(value: Any) -> bool:
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    return any(isinstance(part, torch.Tensor) and part.requires_grad for part in parts)

@@ -1,0 +1,155 @@
+"""Finding candidates, and performing one together with the clean-up that it makes necessary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from torch import fx
+
+from passwright.passes.editor import GraphEditor, Record
+from passwright.passes.errors import IllegalRewrite
+from passwright.passes.graph import GraphView
+from passwright.passes.ops import Op
+from passwright.passes.pattern import Candidate, Direction, Exactness, Match, Pattern
+from passwright.passes.table import PatternTable
+
+#: How often clean-up may go round one step; a loop among patterns would otherwise never end.
+_CLEANUP_ROUNDS = 64
+
+
+class CleanUp(Pattern):
+    """All clean-up patterns over the whole graph, until none applies; one step of a plan."""
+
+    direction = Direction.VERTICAL
+    exactness = Exactness.BITWISE
+    anchors = frozenset()
+
+    def matches(self, graph: GraphView, anchor: Op) -> Iterator[Match]:
+        return iter(())
+
+    def rewrite(self, m: Match, edit: GraphEditor) -> None:
+        raise NotImplementedError("the Rewriter performs it")
+
+
+class Rewriter:
+    """The patterns of a table, at work on one graph."""
+
+    def __init__(self, view: GraphView, table: PatternTable) -> None:
+        self.view = view
+        self.editor = GraphEditor(view)
+        self.patterns = [p for p in table if view.dialect in p.levels]
+        self._cleanups = [p for p in self.patterns if p.cleanup]
+
+    def candidates(
+        self, near: Iterable[fx.Node] | None = None, *, cleanup: bool | None = None
+    ) -> list[Candidate]:
+        """All candidates, or those with an anchor among `near`; the same order in every process.
+
+        `cleanup=True` asks for clean-up patterns alone, False for the others alone.
+        """
+        wanted = [p for p in self.patterns if cleanup is None or p.cleanup == cleanup]
+        return self._matches(self.view.nodes() if near is None else near, wanted)
+
+    def _matches(self, nodes: Iterable[fx.Node], patterns: list[Pattern]) -> list[Candidate]:
+        found = {}
+        for node in list(nodes):
+            op = self.view.read(node)
+            for pattern in patterns if op is not None else ():
+                if type(op) in pattern.anchors:
+                    for match in pattern.matches(self.view, op):
+                        candidate = Candidate.of(pattern, match, self.view)
+                        found[candidate.order] = candidate
+        return [found[key] for key in sorted(found)]
+
+    def sweep(self) -> Candidate:
+        """The candidate that cleans up the whole graph: all bitwise rewrites that are free and help."""
+        output = self.view.graph.output_node()
+        return Candidate(CleanUp(), Match(Op(output), ()), "graph", "all")
+
+    def find(self, anchor: str, key: str) -> Candidate | None:
+        """The candidate with this anchor address and key, if the graph still has it."""
+        if (anchor, key) == ("graph", "all"):
+            return self.sweep()
+        node = self.view.at(anchor)
+        found = self.candidates([node]) if node is not None else []
+        return next((c for c in found if (c.anchor, c.key) == (anchor, key)), None)
+
+    def apply(self, candidate: Candidate) -> Record:
+        """Performs the candidate and cleans up around it. Raises IllegalRewrite; then nothing changed."""
+        mark = self.editor.mark()
+        try:
+            if isinstance(candidate.pattern, CleanUp):
+                return self._sweep(candidate.label)
+            record = self._rewrite(candidate)
+            self._clean_up(record)
+        except BaseException:
+            self.editor.rollback(mark)
+            raise
+        return record
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Whatever is applied inside is undone at the end."""
+        mark = self.editor.mark()
+        try:
+            yield
+        finally:
+            self.editor.rollback(mark)
+
+    def _rewrite(self, candidate: Candidate) -> Record:
+        with self.editor.step(candidate.match.nodes, candidate.label) as record:
+            try:
+                candidate.pattern.rewrite(candidate.match, self.editor)
+            except IllegalRewrite:
+                raise
+            except Exception as error:  # a pattern may be anybody's code
+                name = candidate.pattern.name()
+                raise IllegalRewrite(f"pattern {name} failed: {error!r}") from error
+        return record
+
+    def _sweep(self, label: str) -> Record:
+        record = Record(label)
+        refused: set[tuple[str, str, str]] = set()
+        for _ in range(_CLEANUP_ROUNDS):
+            swept = [self._clean_up_at(n, record, refused) for n in list(self.view.nodes())]
+            if not any(swept):
+                break
+        return record
+
+    def _clean_up(self, record: Record) -> None:
+        """Runs the clean-up patterns around the change until none applies."""
+        refused: set[tuple[str, str, str]] = set()
+        for _ in range(_CLEANUP_ROUNDS):
+            swept = [self._clean_up_at(node, record, refused) for node in self._around(record)]
+            if not any(swept):
+                return
+
+    def _clean_up_at(
+        self, node: fx.Node, record: Record, refused: set[tuple[str, str, str]]
+    ) -> bool:
+        """Applies the first clean-up that fits at this node, if any does."""
+        if self.view.is_buried(node):
+            return False
+        for candidate in self._matches([node], self._cleanups):
+            if candidate.order in refused:
+                continue
+            try:
+                record.absorb(self._rewrite(candidate))
+            except IllegalRewrite:
+                refused.add(candidate.order)
+                continue
+            return True
+        return False
+
+    def _around(self, record: Record) -> list[fx.Node]:
+        """Living nodes within three edges of what a step inserted or rewired, in graph order."""
+        near: dict[fx.Node, None] = {}
+        edge = [*record.inserted, *(new for _, new in record.replaced)]
+        for _ in range(4):
+            edge = [n for n in edge if n not in near and not self.view.is_buried(n)]
+            near.update(dict.fromkeys(edge))
+            # An input of the graph may have hundreds of users that have nothing to do with the step.
+            through = [n for n in edge if n.op != "placeholder"]
+            edge = [other for n in through for other in (*n.users, *n.all_input_nodes)]
+        return sorted(near)

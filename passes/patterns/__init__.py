@@ -1,0 +1,1 @@
+"""The patterns that ship with Passwright, one family per file."""

@@ -1,0 +1,164 @@
+"""Helpers to test patterns: capture a function, rewrite its graph, compare before and after.
+
+Shipped with the package so that a third party can test its own patterns the same way:
+
+    result = rewrite(fn, inputs, MyPattern())
+    assert result.after == ["a = narrow(x, 1, 0, 8)", "return a"]
+    result.check()
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from passwright.passes.address import target_name
+from passwright.passes.dialect import Dialect
+from passwright.passes.graph import GraphView
+from passwright.passes.matching import Rewriter
+from passwright.passes.pattern import Exactness, Pattern
+from passwright.passes.table import PatternTable
+
+_LIMIT = 200
+
+
+def capture(
+    fn: Callable[..., Any],
+    inputs: Sequence[Any],
+    dialect: Dialect = Dialect.TORCH,
+    *,
+    dynamic: bool | None = False,
+) -> tuple[fx.GraphModule, list[Any]]:
+    """The graph of `fn` with fake tensors in its nodes, and the inputs of that graph.
+
+    Torch-IR comes from Dynamo (a model with graph breaks raises an error), ATen-IR from make_fx of
+    the Torch-IR graph. Parameters are inputs of the graph.
+    """
+    found: list[tuple[fx.GraphModule, list[Any]]] = []
+
+    def keep(graph_module: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        found.append((graph_module, list(example_inputs)))
+        return graph_module.forward
+
+    torch._dynamo.reset()
+    torch.compile(fn, backend=keep, dynamic=dynamic, fullgraph=True)(*inputs)
+    if len(found) != 1:
+        raise RuntimeError(f"expected one graph, Dynamo made {len(found)}")
+    module, graph_inputs = found[0]
+    if dialect is Dialect.ATEN:
+        module = make_fx(module, tracing_mode="fake")(*graph_inputs)
+    return module, graph_inputs
+
+
+def text(graph: fx.Graph) -> list[str]:
+    """One short line a node: `cat = cat([a, b], 1)`; placeholders are left out."""
+    lines = []
+    for node in graph.nodes:
+        if node.op == "output":
+            lines.append(f"return {_short(node.args[0])}")
+        elif node.op not in ("placeholder", "get_attr"):
+            arguments = [_short(value) for value in node.args]
+            arguments += [f"{key}={_short(value)}" for key, value in node.kwargs.items()]
+            lines.append(f"{node.name} = {target_name(node)}({', '.join(arguments)})")
+    return lines
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, fx.Node):
+        return value.name
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(map(_short, value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    return str(value)
+
+
+@dataclass
+class Rewritten:
+    """A graph before and after a sequence of steps."""
+
+    original: fx.GraphModule
+    module: fx.GraphModule
+    inputs: list[Any]
+    before: list[str]
+    after: list[str]
+    labels: list[str] = field(default_factory=list)
+    diffs: list[list[str]] = field(default_factory=list)
+    bitwise: bool = True
+
+    def count(self, name: str) -> int:
+        """How many calls of this name (as `text` prints it) are left."""
+        return sum(f" = {name}(" in line for line in self.after)
+
+    def check(self, *, gradients: bool = True) -> None:
+        """Values, strides and gradients are those of the original; raises AssertionError."""
+        expected, expected_grads = _run(self.original, self.inputs, gradients)
+        actual, actual_grads = _run(self.module, self.inputs, gradients)
+        exact = {"rtol": 0.0, "atol": 0.0} if self.bitwise else {}
+        torch.testing.assert_close(actual, expected, equal_nan=True, check_stride=True, **exact)
+        torch.testing.assert_close(actual_grads, expected_grads, equal_nan=True)
+
+
+def _run(module: fx.GraphModule, inputs: list[Any], gradients: bool) -> tuple[Any, Any]:
+    """Outputs, and gradients of a fixed random weighting of them for all float inputs."""
+    fresh = [
+        value.detach().clone().requires_grad_(value.requires_grad)
+        if isinstance(value, torch.Tensor)
+        else value
+        for value in inputs
+    ]
+    outputs = copy.deepcopy(module)(*fresh)
+    flat = [value for value in torch.utils._pytree.tree_leaves(outputs)]
+    if not gradients:
+        return flat, []
+    generator = torch.Generator().manual_seed(0)
+    loss: Any = 0
+    for value in flat:
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            weight = torch.rand(value.shape, generator=generator, dtype=torch.float64)
+            loss = loss + (value * weight.to(value.dtype).to(value.device)).sum()
+    wanted = [v for v in fresh if isinstance(v, torch.Tensor) and v.requires_grad]
+    if not wanted or not isinstance(loss, torch.Tensor):
+        return flat, []
+    return flat, list(torch.autograd.grad(loss, wanted, allow_unused=True))
+
+
+def rewrite(
+    fn: Callable[..., Any],
+    inputs: Sequence[Any],
+    *patterns: Pattern,
+    dialect: Dialect = Dialect.TORCH,
+    dynamic: bool | None = False,
+) -> Rewritten:
+    """Captures `fn` and applies candidates of the patterns, first found first, until none is left."""
+    module, graph_inputs = capture(fn, inputs, dialect, dynamic=dynamic)
+    return rewrite_graph(module, graph_inputs, *patterns)
+
+
+def rewrite_graph(
+    module: fx.GraphModule, graph_inputs: list[Any], *patterns: Pattern
+) -> Rewritten:
+    """As `rewrite`, for a graph already captured."""
+    original = copy.deepcopy(module)
+    view = GraphView(module.graph)
+    rewriter = Rewriter(view, PatternTable(patterns))
+    result = Rewritten(original, module, graph_inputs, text(module.graph), [])
+    result.bitwise = all(p.exactness is Exactness.BITWISE for p in patterns)
+    for _ in range(_LIMIT):
+        candidates = rewriter.candidates()
+        if not candidates:
+            break
+        result.diffs.append(rewriter.apply(candidates[0]).diff())
+        result.labels.append(candidates[0].label)
+    else:
+        raise AssertionError(f"still candidates after {_LIMIT} steps: {candidates[0].label}")
+    rewriter.editor.finish()
+    module.graph.lint()
+    module.recompile()
+    result.after = text(module.graph)
+    return result

@@ -1,0 +1,1 @@
+"""Settings, gain models, the planner, and the ways a plan reaches torch.compile."""

@@ -1,0 +1,290 @@
+"""How long a graph takes, estimated: roofline time plus launch cost plus copy cost.
+
+Each node either is free (a view), or is a kernel of its own (GEMM, convolution, unknown op), or may
+share a kernel with its neighbours (pointwise, reduction, copy), as Inductor's scheduler fuses them:
+producer and consumer over the same number of elements become one kernel. A concatenation takes the
+results of fusable producers for nothing (they write into its buffer) and copies everything else, one
+kernel an input; few inputs on a GPU make a single kernel. In training, the backward of each part is
+charged with it. After S. Williams et al., "Roofline" (CACM 2009); fusion rules as in
+`torch/_inductor/scheduler.py` and `lowering.py` of torch 2.13.
+
+The estimate is meant for comparing two forms of one graph, not for absolute times.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+
+import torch
+from torch import fx
+
+from passwright.passes.effects import is_pure, is_region_change
+from passwright.passes.graph import GraphView
+from passwright.passes.ops import Cat, Linear, Slice, Split, Stack, Unbind
+from passwright.passes.spec import Spec, hint
+from passwright.scheduler.device import DeviceDescriptor
+
+#: Up to so many inputs, Inductor writes a cat on a GPU as one kernel (max_pointwise_cat_inputs).
+_POINTWISE_CAT = 8
+#: Backward of a fused kernel against its forward: reads the gradient and what was saved.
+_FUSED_BACKWARD = 1.5
+_GEMMS = frozenset(
+    """linear mm bmm addmm baddbmm matmul __matmul__ einsum conv1d conv2d conv3d convolution
+    scaled_dot_product_attention multi_head_attention_forward bilinear addbmm mv dot""".split()
+)
+_REDUCTIONS = frozenset(
+    """sum mean amax amin max min prod var std var_mean softmax _softmax log_softmax _log_softmax
+    logsumexp norm layer_norm native_layer_norm batch_norm group_norm rms_norm argmax argmin any all
+    cumsum""".split()
+)
+
+
+class Kind(Enum):
+    """What a node costs."""
+
+    FREE = 0
+    FUSED = 1
+    GEMM = 2
+    CAT = 3
+    OPAQUE = 4
+
+
+@dataclass
+class Kernel:
+    """Nodes that run as one fused kernel over `elements` elements."""
+
+    elements: int
+    nodes: list[fx.Node] = field(default_factory=list)
+    reads: dict[fx.Node, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One pass over the graph: forward, and backward in training.
+
+    `parts` holds the seconds of every kernel under its first node.
+    """
+
+    parts: dict[fx.Node, float]
+    kernels: int
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.parts.values())
+
+
+class GraphCost:
+    """Estimates one graph, again and again as it changes, on one device."""
+
+    def __init__(self, view: GraphView, device: DeviceDescriptor, *, training: bool) -> None:
+        self.view = view
+        self.device = device
+        self.training = training
+        self._kinds: dict[fx.Node, Kind] = {}
+        self._elements: dict[fx.Node, int] = {}
+
+    def estimate(self) -> Estimate:
+        """Walks the graph once; linear in its size."""
+        parts: dict[fx.Node, float] = {}
+        kernels = 0
+        home: dict[int, Kernel] = {}
+        fused: dict[int, Kernel] = {}
+        for node in self.view.nodes():
+            kind = self._kind(node)
+            if kind is Kind.FUSED:
+                self._fuse(node, home, fused)
+                continue
+            if kind is Kind.FREE:
+                seconds, count = self._view_backward(node), 0
+            elif kind is Kind.GEMM:
+                seconds, count = self._gemm(node)
+            elif kind is Kind.CAT:
+                seconds, count = self._cat(node, home)
+            else:
+                seconds = self.device.extern_launch + self._traffic(self._bytes(node))
+                count = 1
+            if seconds:
+                parts[node] = seconds
+            kernels += count
+        for kernel in fused.values():
+            parts[kernel.nodes[0]] = self._fused_seconds(kernel)
+            kernels += 1 + self.training
+        return Estimate(parts, kernels)
+
+    # ---- kinds
+
+    def _kind(self, node: fx.Node) -> Kind:
+        kind = self._kinds.get(node)
+        if kind is None:
+            kind = self._kinds[node] = self._find_kind(node)
+        return kind
+
+    def _find_kind(self, node: fx.Node) -> Kind:
+        spec = self.view.any_spec(node)
+        if spec is None or node.op in ("placeholder", "get_attr", "output"):
+            return Kind.FREE
+        op, name = self.view.read(node), _name(node)
+        if isinstance(op, (Cat, Stack)):
+            return Kind.CAT
+        if is_region_change(node) or (op is not None and op.is_view and self._is_view(node)):
+            return Kind.FREE
+        if isinstance(op, Linear) or name in _GEMMS:
+            return Kind.GEMM
+        if isinstance(spec, tuple):
+            return Kind.FREE if is_pure(node) else Kind.OPAQUE
+        if op is None and self._is_view(node) and is_pure(node):
+            return Kind.FREE
+        known = op is not None or is_pure(node) or name in _REDUCTIONS or node.op == "call_method"
+        return Kind.FUSED if known else Kind.OPAQUE
+
+    def _is_view(self, node: fx.Node) -> bool:
+        return bool(self.view.storages([node]) & self.view.storages(node.all_input_nodes))
+
+    # ---- fused kernels
+
+    def _fuse(self, node: fx.Node, home: dict[int, Kernel], fused: dict[int, Kernel]) -> None:
+        """Puts the node into the kernel of a producer over the same elements, or into a new one."""
+        elements = self._loop(node)
+        kernel: Kernel | None = None
+        inputs = [n for n in node.all_input_nodes if isinstance(self.view.any_spec(n), Spec)]
+        for source in inputs:
+            found = home.get(self.view.spec(source).storage)
+            if found is None or found is kernel or found.elements != elements:
+                continue
+            if kernel is None:
+                kernel = found
+            else:
+                kernel = _merge(kernel, found, home, self.view, fused)
+        if kernel is None:
+            kernel = Kernel(elements)
+            fused[id(kernel)] = kernel
+        for source in inputs:
+            if home.get(self.view.spec(source).storage) is not kernel:
+                kernel.reads[source] = None
+        kernel.nodes.append(node)
+        home[self.view.spec(node).storage] = kernel
+
+    def _loop(self, node: fx.Node) -> int:
+        """Over how many elements the node's loop runs: of its input, for a reduction."""
+        if node not in self._elements:
+            sizes = [self.view.spec(node).numel]
+            if _name(node) in _REDUCTIONS:
+                specs = (self.view.any_spec(source) for source in node.all_input_nodes)
+                sizes += [spec.numel for spec in specs if isinstance(spec, Spec)]
+            self._elements[node] = max(sizes)
+        return self._elements[node]
+
+    def _fused_seconds(self, kernel: Kernel) -> float:
+        inside = set(kernel.nodes)
+        moved = sum(min(self.view.spec(n).numel, kernel.elements) * self.view.spec(n).dtype.itemsize
+                    for n in kernel.reads)
+        for node in kernel.nodes:
+            if any(user not in inside for user in node.users):
+                moved += self.view.spec(node).nbytes
+        seconds = self.device.fused_launch + self._traffic(moved)
+        if self.training:
+            seconds += self.device.fused_launch + _FUSED_BACKWARD * self._traffic(moved)
+        return seconds
+
+    # ---- concatenations
+
+    def _cat(self, node: fx.Node, home: dict[int, Kernel]) -> tuple[float, int]:
+        """Copies every input that no fused kernel can write in place."""
+        op = self.view.read(node)
+        assert isinstance(op, (Cat, Stack))
+        copied = [source for source in op.inputs if not self._writes_in_place(source, home)]
+        moved = sum(2 * self.view.spec(source).nbytes for source in copied)
+        count = len(copied)
+        if self.device.kind == "cuda" and count:
+            given = sum(source.op == "placeholder" for source in copied)
+            few = len(op.inputs) <= _POINTWISE_CAT
+            count = 1 if few else count - given + bool(given)
+        return self.device.fused_launch * count + self._traffic(moved), count
+
+    def _writes_in_place(self, source: fx.Node, home: dict[int, Kernel]) -> bool:
+        fused = self._kind(source) is Kind.FUSED and self.view.spec(source).storage in home
+        return fused and len(source.users) == 1
+
+    # ---- backward of views
+
+    def _view_backward(self, node: fx.Node) -> float:
+        """In training, gradients of pieces are gathered into the gradient of the whole."""
+        op = self.view.read(node) if self.training else None
+        if not isinstance(op, (Split, Unbind, Slice)) or op.input.op == "placeholder":
+            return 0.0
+        whole = self._traffic(2 * self.view.spec(op.input).nbytes)
+        if isinstance(op, Slice):
+            return self.device.fused_launch + whole
+        pieces = len(node.users)
+        if self.device.kind == "cuda":
+            pieces = 1 if pieces <= _POINTWISE_CAT else pieces
+        return self.device.fused_launch * pieces + whole
+
+    # ---- GEMMs
+
+    def _gemm(self, node: fx.Node) -> tuple[float, int]:
+        """Forward, and in training a product for each of the two gradients."""
+        spec = self.view.any_spec(node)
+        first = spec[0] if isinstance(spec, tuple) else spec
+        assert first is not None
+        work = _flops(self.view, node, first)
+        rate = self.device.matmul_rate(first.dtype, work)
+        seconds = self.device.extern_launch + max(work / rate, self._traffic(self._bytes(node)))
+        times = 3 if self.training else 1
+        return times * seconds, times
+
+    # ---- memory
+
+    def _bytes(self, node: fx.Node) -> int:
+        specs = [self.view.any_spec(source) for source in node.all_input_nodes]
+        own = self.view.any_spec(node)
+        parts = own if isinstance(own, tuple) else (own,)
+        return sum(spec.nbytes for spec in (*specs, *parts) if isinstance(spec, Spec))
+
+    def _traffic(self, moved: float) -> float:
+        """Seconds to move so many bytes."""
+        return moved / self.device.bandwidth_for(moved)
+
+
+def _merge(
+    into: Kernel, other: Kernel, home: dict[int, Kernel], view: GraphView, fused: dict[int, Kernel]
+) -> Kernel:
+    """One kernel of two that a consumer joins."""
+    into.nodes += other.nodes
+    into.reads |= other.reads
+    for node in other.nodes:
+        home[view.spec(node).storage] = into
+    del fused[id(other)]
+    return into
+
+
+def _name(node: fx.Node) -> str:
+    """The op's bare name: `mm` for aten.mm.default, `linear` for torch._C._nn.linear."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.name.rpartition("::")[2]
+    return str(getattr(node.target, "__name__", node.target))
+
+
+def _flops(view: GraphView, node: fx.Node, out: Spec) -> float:
+    """Operations of a product (a multiply-add counts as two), from shapes alone."""
+    name = _name(node)
+    inputs = [view.any_spec(source) for source in node.all_input_nodes]
+    tensors = [spec for spec in inputs if isinstance(spec, Spec) and spec.ndim]
+    if not tensors:
+        return 2.0 * out.numel
+    if name.startswith("conv") and len(tensors) > 1:
+        return 2.0 * out.numel * tensors[1].numel / max(1, hint(tensors[1].shape[0]))
+    if name == "einsum" and isinstance(node.args[0], str):
+        return _einsum_flops(node.args[0], tensors)
+    biased = name in ("addmm", "baddbmm", "addbmm") and len(tensors) > 2
+    return 2.0 * out.numel * hint(tensors[biased].shape[-1])
+
+
+def _einsum_flops(equation: str, tensors: list[Spec]) -> float:
+    sizes: dict[str, int] = {}
+    labels = equation.split("->")[0].replace(" ", "").split(",")
+    for names, spec in zip(labels, tensors, strict=False):
+        sizes |= dict(zip(names, map(hint, spec.shape), strict=False))
+    return 2.0 * math.prod(sizes.values())

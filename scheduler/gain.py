@@ -1,0 +1,50 @@
+"""The interface of gain models: how much faster would the graph be after each candidate?"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from passwright.passes.matching import Rewriter
+from passwright.passes.pattern import Candidate
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A predicted log(time before / time after) with a 90 % interval."""
+
+    mean: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of one candidate."""
+
+    #: Of this step alone.
+    gain: Interval
+    #: Of the best continuation that starts with this step. At least as informative as `gain`: a step
+    #: that loses alone may open the way to one that wins.
+    to_go: Interval
+    #: Why the candidate cannot be done after all, or "".
+    refused: str = ""
+
+
+class GainModel(ABC):
+    """Predicts gains for all candidates of a graph in one batched call.
+
+    Implementations must be deterministic: equal graphs, candidates and device give equal numbers.
+    """
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """Changes whenever predictions may change; part of every plan's key."""
+
+    @abstractmethod
+    def predict(
+        self, rewriter: Rewriter, candidates: Sequence[Candidate], *, training: bool
+    ) -> list[Prediction]:
+        """One prediction a candidate, in order. Leaves the graph as it was."""

@@ -1,0 +1,207 @@
+"""One graph from untouched to rewritten: look up or make a plan, apply it, check it, keep it."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from passwright.passes.address import digest
+from passwright.passes.dialect import Dialect
+from passwright.passes.errors import PlanFormatError, VerificationError
+from passwright.passes.graph import GraphView
+from passwright.passes.matching import Rewriter
+from passwright.passes.spec import Spec
+from passwright.passes.table import PatternTable, default_table
+from passwright.scheduler.analytic import AnalyticGainModel
+from passwright.scheduler.device import DeviceDescriptor, describe
+from passwright.scheduler.gain import GainModel
+from passwright.scheduler.inductor import cache_directory, torch_versions
+from passwright.scheduler.plan import Plan, load, speedup
+from passwright.scheduler.planner import Planner, replay
+from passwright.scheduler.settings import Settings
+from passwright.scheduler.store import PlanStore
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """Settings with all that follows from them: the patterns, the gain model, the plan store."""
+
+    settings: Settings
+    table: PatternTable
+    store: PlanStore
+
+    @classmethod
+    def of(cls, settings: Settings) -> Scheduler:
+        table = default_table()
+        for name in (*settings.patterns, *settings.without):
+            if name not in table:
+                from passwright.scheduler.settings import unknown_name
+
+                raise unknown_name("patterns", name, (p.name() for p in table))
+        if settings.patterns:
+            table = table.only(settings.patterns)
+        table = table.without(settings.without)
+        directory = settings.plan_directory or str(cache_directory() / "passwright")
+        return cls(settings, table, PlanStore(directory))
+
+    def model(self, device: DeviceDescriptor) -> GainModel:
+        """The gain model for this device."""
+        return AnalyticGainModel(
+            device,
+            lookahead=self.settings.lookahead,
+            max_rehearsals=self.settings.max_rehearsals,
+        )
+
+    def context(self, device: DeviceDescriptor) -> str:
+        """Hash of everything but the graph that a plan depends on."""
+        s = self.settings
+        return digest(
+            self.table.version,
+            self.model(device).version,
+            sorted(torch_versions().items()),
+            (s.relaxed, s.min_gain, s.lookahead, s.max_steps, s.max_rehearsals),
+        )
+
+    # ---- the work
+
+    def plan_graph(self, graph: fx.Graph, *, training: bool) -> Plan:
+        """Plans the graph and leaves it rewritten, with fake tensors in every node.
+
+        Raises whatever goes wrong; the graph is then as it was.
+        """
+        view = GraphView(graph)
+        device = describe(device_of(view))
+        context = self.context(device)
+        key = digest(view.fingerprint, training, context)
+        rewriter = Rewriter(view, self.table)
+        try:
+            plan = self._find_plan(key, rewriter)
+            if plan is None:
+                planner = Planner(rewriter, self.model(device), self.settings, training=training)
+                plan = planner.plan().replaced(device=device.key(), context=context)
+                self.store.save(key, plan)
+            rewriter.editor.finish()
+        except BaseException:
+            rewriter.editor.rollback()
+            raise
+        report(plan, self.store.path(key))
+        return plan
+
+    def _find_plan(self, key: str, rewriter: Rewriter) -> Plan | None:
+        """A plan given by the user or kept from before, replayed; None if one is to be made."""
+        if self.settings.plan:
+            return replay(read_plan(self.settings.plan), rewriter)
+        stored = self.store.load(key)
+        if stored is not None and stored.fingerprint == rewriter.view.fingerprint:
+            replayed = replay(stored, rewriter)
+            if not replayed.skipped:
+                return stored
+            rewriter.editor.rollback()
+        if self.settings.mode == "replay":
+            log.warning("no plan is stored for this graph; run once in predict or tune mode first")
+            return Plan(rewriter.view.fingerprint, stopped="nothing to replay")
+        return None
+
+    def optimize(
+        self, module: fx.GraphModule, inputs: Sequence[Any] | None = None
+    ) -> tuple[fx.GraphModule, Plan | None]:
+        """A rewritten copy of the module and its plan; the module itself and None if anything fails."""
+        try:
+            training = is_training(module.graph)
+            rewritten = copy_module(module)
+            plan = self.plan_graph(rewritten.graph, training=training)
+            rewritten.recompile()
+            if plan.steps and self.settings.verify == "numeric":
+                self._verify(module, rewritten, inputs, plan, training)
+            return (rewritten if plan.steps else module), plan
+        except Exception as error:
+            log.warning(
+                "graph left as it was: %s; rerun with TORCH_LOGS=+passwright for the traceback, or set"
+                " PASSWRIGHT_MODE=off",
+                error,
+            )
+            log.debug("traceback", exc_info=True)
+            return module, None
+
+    def _verify(
+        self,
+        module: fx.GraphModule,
+        rewritten: fx.GraphModule,
+        inputs: Sequence[Any] | None,
+        plan: Plan,
+        training: bool,
+    ) -> None:
+        from passwright.passes.verify import verify
+
+        verdict = verify(module, rewritten, inputs, training=training, seed=self.settings.seed)
+        if not verdict.ok:
+            raise VerificationError(f"{verdict.sentence}; plan:\n{plan.to_text()}")
+
+
+def read_plan(path: str) -> Plan:
+    """Reads a plan file. Raises PlanFormatError, with the path, if that is impossible."""
+    try:
+        return load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PlanFormatError(f"plan file {path}: {error.strerror}") from error
+    except PlanFormatError as error:
+        raise PlanFormatError(f"plan file {path}: {error}") from error
+
+
+def copy_module(module: fx.GraphModule) -> fx.GraphModule:
+    """A module with a graph of its own, sharing parameters, fake tensors and notes with the old."""
+    copied = fx.GraphModule(module, copy.deepcopy(module.graph))
+    copied.meta = dict(module.meta)
+    for name, value in vars(module).items():
+        copied.__dict__.setdefault(name, value)
+    return copied
+
+
+def device_of(view: GraphView) -> torch.device:
+    """The device of most of the graph's tensors."""
+    counts: dict[torch.device, int] = {}
+    for node in view.nodes():
+        spec = view.any_spec(node)
+        if isinstance(spec, Spec):
+            counts[spec.device] = counts.get(spec.device, 0) + 1
+    return max(counts, key=lambda d: (counts[d], str(d))) if counts else torch.device("cpu")
+
+
+def is_training(graph: fx.Graph) -> bool:
+    """Gradients will be asked for: grad mode is on and some input requires one."""
+    key = Dialect.TORCH.value
+    values = (n.meta.get(key) for n in graph.nodes if n.op in ("placeholder", "get_attr"))
+    return torch.is_grad_enabled() and any(getattr(v, "requires_grad", False) for v in values)
+
+
+def report(plan: Plan, path: Path) -> None:
+    """One line at INFO, everything else at DEBUG, and an artifact for tlparse."""
+    log.info(
+        "%d steps, %d -> %d ops, predicted %s, %s (%s)",
+        len(plan.steps),
+        plan.ops_before,
+        plan.ops_after,
+        speedup(plan.predicted),
+        plan.origin,
+        path,
+    )
+    for step in plan.steps:
+        log.debug("chosen %s: %s", step.label, speedup(step.gain))
+    for left in plan.left:
+        log.debug("left %s: %s (%s)", left.label, left.reason, speedup(left.gain))
+    for line in plan.skipped:
+        log.warning("step skipped: %s", line)
+    torch._logging.trace_structured(
+        "artifact",
+        metadata_fn=lambda: {"name": f"passwright_plan_{plan.level}", "encoding": "json"},
+        payload_fn=plan.to_json,
+    )

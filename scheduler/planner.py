@@ -1,0 +1,199 @@
+"""Choosing a sequence of steps: policy only; finding and performing them is the rewriter's.
+
+Rounds: predict all candidates at once, take those that do not conflict, best lower bound on gain-to-go
+first, apply, match again around the changes, until nothing is worth a step. Doing nothing is always
+allowed: the plan is cut back to the prefix with the best gain, which may be empty.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from passwright.passes.editor import Record
+from passwright.passes.errors import IllegalRewrite
+from passwright.passes.matching import Rewriter
+from passwright.passes.pattern import Candidate, Exactness
+from passwright.scheduler.gain import GainModel, Prediction
+from passwright.scheduler.plan import LeftOut, Plan, Step
+from passwright.scheduler.settings import Settings
+
+
+@dataclass
+class _Done:
+    """A step that was applied, and the point to undo it to."""
+
+    step: Step
+    mark: int
+    record: Record
+
+
+class Planner:
+    """Plans one graph. The graph is left with the plan's steps applied, not yet finished."""
+
+    def __init__(
+        self,
+        rewriter: Rewriter,
+        model: GainModel,
+        settings: Settings,
+        *,
+        training: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.rewriter = rewriter
+        self.model = model
+        self.settings = settings
+        self.training = training
+        self._clock = clock
+        self._deadline = clock() + settings.time_budget
+        self._done: list[_Done] = []
+        self._left: dict[str, LeftOut] = {}
+
+    def plan(self) -> Plan:
+        """The chosen steps, applied; deterministic unless the time budget ran out."""
+        before = _count(self.rewriter)
+        self._clean_up_first()
+        stopped = self._rounds()
+        self._cut_to_best_prefix()
+        chosen = {done.step.label for done in self._done}
+        return Plan(
+            self.rewriter.view.fingerprint,
+            level=self.rewriter.view.dialect.name.lower(),
+            training=self.training,
+            steps=tuple(done.step for done in self._done),
+            left=tuple(item for label, item in sorted(self._left.items()) if label not in chosen),
+            ops_before=before,
+            ops_after=_count(self.rewriter),
+            stopped=stopped,
+        )
+
+    # ---- rounds
+
+    def _clean_up_first(self) -> None:
+        """One sweep before all else: what is free and always helps needs no choice."""
+        sweep = self.rewriter.sweep()
+        [prediction] = self.model.predict(self.rewriter, [sweep], training=self.training)
+        record = self._apply(sweep, prediction)
+        if record is not None and not record.inserted and not record.replaced:
+            self._undo_last()
+
+    def _rounds(self) -> str:
+        while len(self._done) < self.settings.max_steps:
+            if self._clock() > self._deadline:
+                return "time budget reached: the plan so far"
+            candidates = self._allowed()
+            if not candidates:
+                return "no candidate left"
+            predictions = self.model.predict(self.rewriter, candidates, training=self.training)
+            if not self._take(list(zip(candidates, predictions, strict=True))):
+                return "no candidate expected to gain"
+        return "max_steps reached"
+
+    def _allowed(self) -> list[Candidate]:
+        found = self.rewriter.candidates(cleanup=False)
+        if self.settings.relaxed:
+            return found
+        return [c for c in found if c.pattern.exactness is not Exactness.RELAXED]
+
+    def _take(self, judged: list[tuple[Candidate, Prediction]]) -> int:
+        """Applies a set of candidates that do not conflict; how many there were."""
+        judged.sort(key=lambda item: (-item[1].to_go.lower, item[0].order))
+        taken: list[Candidate] = []
+        for candidate, prediction in judged:
+            reason = self._reason_against(candidate, prediction, taken)
+            if not reason:
+                # Applying the others may have changed what this one matched.
+                current = self.rewriter.find(candidate.anchor, candidate.key)
+                if current is None or self._apply(current, prediction) is None:
+                    reason = "no longer legal after an earlier step"
+                else:
+                    taken.append(candidate)
+                    continue
+            self._left[candidate.label] = LeftOut(candidate.label, reason, prediction.gain)
+        return len(taken)
+
+    def _reason_against(
+        self, candidate: Candidate, prediction: Prediction, taken: list[Candidate]
+    ) -> str:
+        if prediction.refused:
+            return prediction.refused
+        # Only the first of a round may count on what follows it; the others must pay by themselves,
+        # since their continuations were foreseen on another graph.
+        worth = prediction.gain if taken else prediction.to_go
+        if worth.lower < self.settings.min_gain:
+            return "predicted slower" if worth.upper < 0 else "gain not certain enough"
+        for other in taken:
+            if candidate.conflicts(other):
+                return f"conflicts with {other.label}"
+        if len(self._done) >= self.settings.max_steps:
+            return "max_steps reached"
+        return ""
+
+    def _apply(self, candidate: Candidate, prediction: Prediction) -> Record | None:
+        mark = self.rewriter.editor.mark()
+        try:
+            record = self.rewriter.apply(candidate)
+        except IllegalRewrite:
+            return None
+        step = Step(
+            candidate.pattern.name(),
+            candidate.anchor,
+            candidate.key,
+            candidate.shown_parameters,
+            prediction.gain,
+            prediction.to_go,
+            tuple(record.diff()),
+        )
+        self._done.append(_Done(step, mark, record))
+        return record
+
+    # ---- endings
+
+    def _undo_last(self) -> None:
+        self.rewriter.editor.rollback(self._done.pop().mark)
+
+    def _cut_to_best_prefix(self) -> None:
+        """Steps at the end that were to prepare something that never came are undone."""
+        total, best, keep = 0.0, 0.0, 0
+        for count, done in enumerate(self._done, 1):
+            total += done.step.gain.mean
+            if total > best + 1e-9:
+                best, keep = total, count
+        if best < self.settings.min_gain:
+            keep = 0
+        while len(self._done) > keep:
+            step = self._done[-1].step
+            reason = "nothing that it prepared was worth doing"
+            self._left[step.label] = LeftOut(step.label, reason, step.gain)
+            self._undo_last()
+
+
+def replay(plan: Plan, rewriter: Rewriter) -> Plan:
+    """Applies the steps of a plan; those without a counterpart are skipped and named."""
+    before = _count(rewriter)
+    applied, skipped = [], []
+    for step in plan.steps:
+        candidate = rewriter.find(step.anchor, step.key)
+        try:
+            if candidate is None:
+                raise IllegalRewrite("not found in this graph")
+            record = rewriter.apply(candidate)
+        except IllegalRewrite as error:
+            skipped.append(f"{step.label}: {error}")
+            continue
+        applied.append(replace(step, diff=tuple(record.diff())))
+    return plan.replaced(
+        fingerprint=rewriter.view.fingerprint,
+        steps=tuple(applied),
+        skipped=tuple(skipped),
+        ops_before=before,
+        ops_after=_count(rewriter),
+        origin="replayed",
+    )
+
+
+def _count(rewriter: Rewriter) -> int:
+    """Nodes that are no input and no output."""
+    return sum(n.op not in ("placeholder", "output", "get_attr") for n in rewriter.view.nodes())
+

@@ -1,0 +1,123 @@
+"""Tune mode: measure the predicted plans against plain Inductor and keep what is faster.
+
+Never slower than doing nothing, by construction: doing nothing is one of the variants, and another is
+kept only if its measured interval lies wholly above zero.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from passwright.passes.address import digest
+from passwright.passes.graph import GraphView
+from passwright.passes.verify import sample_inputs
+from passwright.scheduler.device import describe
+from passwright.scheduler.gain import Interval
+from passwright.scheduler.optimize import Scheduler, copy_module, device_of, is_training, report
+from passwright.scheduler.plan import Plan
+from passwright.scheduler.timing import Comparison, compare, graph_step
+
+log = logging.getLogger(__name__)
+
+DEFAULT = "default"
+#: Variants to measure: the plan as predicted, and one that also takes what is merely likely.
+_BOLD = -0.05
+
+
+@dataclass
+class Variant:
+    """One way to compile the graph."""
+
+    name: str
+    plan: Plan
+    compiled: Callable[..., Any]
+
+
+def tune_graph(
+    scheduler: Scheduler,
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    compile_module: Callable[[fx.GraphModule], Callable[..., Any]],
+) -> Callable[..., Any]:
+    """Compiles the variants, measures them on random inputs, stores and returns the fastest."""
+    view = GraphView(gm.graph)
+    device = describe(device_of(view))
+    training = is_training(gm.graph)
+    key = digest(view.fingerprint, training, scheduler.context(device))
+    stored = scheduler.store.load(key)
+    if stored is not None and stored.origin == "measured":
+        rewritten, _ = scheduler.optimize(gm, example_inputs)
+        return compile_module(rewritten)
+    variants = _variants(scheduler, gm, example_inputs, compile_module)
+    best = variants[0]
+    if len(variants) > 1:
+        comparison = measure(variants, gm, example_inputs, training, scheduler)
+        best = _winner(variants, comparison)
+    scheduler.store.save(key, best.plan)
+    report(best.plan, scheduler.store.path(key))
+    return best.compiled
+
+
+def _variants(
+    scheduler: Scheduler,
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    compile_module: Callable[[fx.GraphModule], Callable[..., Any]],
+) -> list[Variant]:
+    """Doing nothing first; then every different plan that compiles."""
+    nothing = Plan(GraphView(gm.graph).fingerprint, origin="measured", stopped="default is faster")
+    found = [Variant(DEFAULT, nothing, compile_module(copy_module(gm)))]
+    seen: set[tuple[str, ...]] = {()}
+    for name, min_gain in (("predicted", scheduler.settings.min_gain), ("bold", _BOLD)):
+        settings = replace(scheduler.settings, mode="predict", min_gain=min_gain)
+        rewritten, plan = replace(scheduler, settings=settings).optimize(gm, example_inputs)
+        labels = tuple(step.label for step in plan.steps) if plan else ()
+        if plan is None or labels in seen:
+            continue
+        seen.add(labels)
+        try:
+            found.append(Variant(name, plan, compile_module(rewritten)))
+        except Exception as error:
+            log.warning("variant %r does not compile and is left out: %s", name, error)
+    return found
+
+
+def measure(
+    variants: Sequence[Variant],
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    training: bool,
+    scheduler: Scheduler,
+) -> Comparison:
+    """Interleaved runs of all variants on one set of inputs that is nobody's but ours."""
+    settings = scheduler.settings
+    inputs = sample_inputs(gm, example_inputs)
+    steps = {v.name: graph_step(v.compiled, inputs, training=training) for v in variants}
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    device = tensors[0].device if tensors else torch.device("cpu")
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        return compare(
+            steps,
+            baseline=DEFAULT,
+            device=device,
+            time_limit=settings.tune_seconds,
+            seed=settings.seed,
+        )
+
+
+def _winner(variants: Sequence[Variant], comparison: Comparison) -> Variant:
+    """The variant with the best lower bound, if that is above default; its plan says what was measured."""
+    best, bound = variants[0], 0.0
+    for variant in variants[1:]:
+        gain = comparison.gains.get(variant.name)
+        if gain is not None and gain.lower > bound:
+            best, bound = variant, gain.lower
+            measured = Interval(gain.median, gain.lower, gain.upper)
+            best.plan = replace(variant.plan, origin="measured", measured=measured)
+    return best

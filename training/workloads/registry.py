@@ -1,0 +1,95 @@
+"""All workloads by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from passwright.passes.errors import WorkloadError
+from passwright.training.workloads import branching, deepctr, rechub, rtdl, torchfm
+from passwright.training.workloads.workload import Workload, short_name
+
+
+def _table(workloads: Iterable[Workload]) -> dict[str, Workload]:
+    table: dict[str, Workload] = {}
+    for workload in workloads:
+        key = short_name(workload.name)
+        if key in table:
+            raise ValueError(f"two workloads are named {workload.name}")
+        table[key] = workload
+    return table
+
+
+_BY_NAME = _table(
+    (
+        *rechub.WORKLOADS,
+        *deepctr.WORKLOADS,
+        *torchfm.WORKLOADS,
+        *rtdl.WORKLOADS,
+        *branching.WORKLOADS,
+    )
+)
+
+
+def sources() -> list[str]:
+    """Where workloads come from: `rechub`, `deepctr`, `torchfm`, `rtdl` and `own`."""
+    return list(dict.fromkeys(workload.source for workload in _BY_NAME.values()))
+
+
+def workloads(source: str | None = None) -> list[Workload]:
+    """All workloads in a fixed order, or those of one source.
+
+    Raises:
+        WorkloadError: there is no such source.
+    """
+    if source is not None and source not in sources():
+        raise WorkloadError(f"unknown source {source!r}; known are {', '.join(sources())}")
+    return [w for w in _BY_NAME.values() if source is None or w.source == source]
+
+
+def names(source: str | None = None) -> list[str]:
+    """The names of `workloads(source)`, each of which `build` takes."""
+    return [workload.name for workload in workloads(source)]
+
+
+def find(name: str) -> Workload:
+    """The workload of that name, `zoo:rechub/MMOE` or shorter `rechub:MMOE`.
+
+    Raises:
+        WorkloadError: there is none; the message holds the closest names.
+    """
+    workload = _BY_NAME.get(short_name(name))
+    if workload is None:
+        raise WorkloadError(f"unknown workload {name!r}; {_suggestion(short_name(name))}")
+    return workload
+
+
+def build(
+    name: str,
+    *,
+    batch: int | None = None,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    train: bool = False,
+) -> tuple[nn.Module, tuple[Any, ...]]:
+    """Make the module of that name and the arguments of one call; see `Workload.build`.
+
+    Raises:
+        WorkloadError: the name is unknown, or the package that holds the model is not installed.
+    """
+    return find(name).build(batch=batch, seed=seed, device=device, train=train)
+
+
+def _suggestion(wanted: str) -> str:
+    by_lower = {key.lower(): workload.name for key, workload in _BY_NAME.items()}
+    # A bare model name, as in "MMOE", is close to none of the full names.
+    bare = [name for key, name in by_lower.items() if key.partition(":")[2] == wanted.lower()]
+    close = difflib.get_close_matches(wanted.lower(), by_lower, n=3, cutoff=0.5)
+    suggestions = bare or [by_lower[key] for key in close]
+    if suggestions:
+        return f"did you mean {' or '.join(suggestions)}?"
+    return f"known are {', '.join(w.name for w in _BY_NAME.values())}"

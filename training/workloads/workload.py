@@ -1,0 +1,146 @@
+"""A workload: a named model with inputs that fit it, rebuilt exactly from a seed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from passwright.passes.errors import WorkloadError
+from passwright.training.workloads.inputs import InputSource
+
+INSTALL_ZOO = "pip install 'passwright[zoo]'"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a model's constructor may need to know besides its own sizes."""
+
+    seed: int
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model by name.
+
+    Attributes:
+        name: as the command line spells it, `zoo:<source>/<model>` or `own:<model>`.
+        family: the architecture in lower case. Codings of one architecture by several packages
+            share it, so that a split by family keeps them on one side.
+        package: the distribution that holds the model; None for our own.
+        construct: makes the module; it is called with the random generators seeded.
+        inputs: draws the positional arguments of one call.
+        batch: the batch that is used when none is asked for.
+    """
+
+    name: str
+    family: str
+    package: str | None
+    construct: Callable[[Setup], nn.Module]
+    inputs: Callable[[InputSource], tuple[Any, ...]]
+    batch: int = 512
+
+    @property
+    def source(self) -> str:
+        """The part of the name that says whose model it is: `rechub`, `own`, ..."""
+        return short_name(self.name).partition(":")[0]
+
+    def build(
+        self,
+        *,
+        batch: int | None = None,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        train: bool = False,
+    ) -> tuple[nn.Module, tuple[Any, ...]]:
+        """Make the module and the arguments of one call.
+
+        Weights and inputs are drawn on the CPU and then moved, so every device gets the same ones.
+        The caller's random state is left as it was.
+
+        Args:
+            batch: rows of the inputs.
+            seed: of the weights and of the inputs.
+            device: where both are put.
+            train: training mode (dropout is on and batch norms use the batch) or evaluation mode.
+
+        Raises:
+            WorkloadError: the package that holds the model is not installed.
+        """
+        setup = Setup(seed, torch.device(device))
+        with quiet(), seeded(seed):
+            module = self.construct(setup)
+        module = module.to(setup.device).train(train)
+        return module, self.example_inputs(batch=batch, seed=seed, device=device)
+
+    def example_inputs(
+        self, *, batch: int | None = None, seed: int = 0, device: str | torch.device = "cpu"
+    ) -> tuple[Any, ...]:
+        """Draw the arguments of one call, without making the module."""
+        source = InputSource(self.batch if batch is None else batch, seed)
+        return tuple(_move(value, torch.device(device)) for value in self.inputs(source))
+
+
+def short_name(name: str) -> str:
+    """`zoo:rechub/MMOE` and `rechub:MMOE` both as `rechub:MMOE`."""
+    return name.strip().removeprefix("zoo:").replace("/", ":", 1)
+
+
+def require(module: str, package: str) -> ModuleType:
+    """Import a module of a package that is not among Passwright's own dependencies.
+
+    Raises:
+        WorkloadError: the package, or one that it needs in turn, is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = (error.name or module).partition(".")[0]
+        reason = f"{package} is not installed"
+        if missing != module.partition(".")[0]:
+            reason = f"{package} needs the module {missing}, which is not installed"
+        raise WorkloadError(f"{reason}. Get the public models with: {INSTALL_ZOO}") from error
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the generators of torch, numpy and random; put their states back at the end."""
+    # An uninitialised CUDA has no state to save, and asking for it would start it.
+    cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    numpy_state, python_state = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng(range(torch.cuda.device_count()) if cuda else ()):
+        try:
+            torch.manual_seed(seed)
+            np.random.seed(seed % 2**32)
+            random.seed(seed)
+            yield
+        finally:
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what a package prints and warns of while it is imported and built off the terminal."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _move(value: Any, device: torch.device) -> Any:
+    if isinstance(value, dict):
+        return {key: _move(item, device) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_move(item, device) for item in value)
+    return value.to(device) if isinstance(value, torch.Tensor) else value
