@@ -10,6 +10,7 @@ leaves the addresses of the others intact.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -87,4 +88,7 @@ def _argument(value: Any, found: Mapping[fx.Node, str]) -> str:
         return "{" + ",".join(f"{k}={_argument(v, found)}" for k, v in value.items()) + "}"
     if isinstance(value, slice):
         return _argument((value.start, value.stop, value.step), found)
-    return repr(value) if isinstance(value, (int, float, str, bool, type(None))) else str(value)
+    if isinstance(value, (int, float, str, bool, type(None))):
+        return repr(value)
+    # A function prints with the place where it lies in this process.
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))

@@ -7,6 +7,7 @@ candidates are rehearsed; the editor checks every foretold shape when it finishe
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,8 @@ from torch import fx
 from passwright.passes.dialect import Dialect
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
+from passwright.passes.legality import can_reshape_to, same_shape
+from passwright.passes.ops import Operand
 from passwright.passes.spec import AnySpec, Size, Spec, static
 
 aten = torch.ops.aten
@@ -52,6 +55,17 @@ class Builders:
             node = self.call(target, x, list(sizes), dim, spec=_foretold(tuple(parts), spec))
         return self._pieces(node, len(parts))
 
+    def split_range(
+        self, x: fx.Node, start: int, sizes: Sequence[int], dim: int
+    ) -> list[fx.Node]:
+        """Consecutive parts of `x` along `dim` from `start` on; what lies around is not used."""
+        size = static(self.view.shape(x)[dim])
+        if size is None:
+            raise IllegalRewrite("a split along a dim of unknown size")
+        rest = size - start - sum(sizes)
+        pieces = self.split(x, [*[start] * (start > 0), *sizes, *[rest] * (rest > 0)], dim)
+        return pieces[start > 0 :][: len(sizes)]
+
     def unbind(self, x: fx.Node, dim: int) -> list[fx.Node]:
         """The slices of `x` along `dim`, without that dim."""
         spec = self.view.spec(x)
@@ -83,7 +97,8 @@ class Builders:
             return parts[0]
         specs = [self.view.spec(part) for part in parts]
         spec = None
-        if all(part.is_static for part in specs):
+        # From rank 4 on torch keeps channels-last, by rules that fake tensors know better.
+        if all(part.is_static and (part.ndim < 4 or part.is_contiguous) for part in specs):
             total = sum(part.shape[dim] for part in specs)
             shape = [*specs[0].shape[:dim], total, *specs[0].shape[dim + 1 :]]
             spec = specs[0].fresh(shape)
@@ -103,11 +118,11 @@ class Builders:
     def reshape(self, x: fx.Node, shape: Sequence[Size]) -> fx.Node:
         """`x` under another shape; at most one size may be symbolic."""
         spec = self.view.spec(x)
-        sizes = [static(size) for size in shape]
-        if sizes.count(None) > 1:
-            raise IllegalRewrite("a reshape to several symbolic sizes")
-        if list(spec.shape) == list(shape) and None not in sizes:
+        if same_shape(spec.shape, shape):
             return x
+        if not can_reshape_to(shape):
+            raise IllegalRewrite("a reshape to several symbolic sizes")
+        sizes = [static(size) for size in shape]
         target = torch.reshape if self._torch else aten.reshape.default
         wanted = [-1 if size is None else size for size in sizes]
         return self.call(target, x, wanted, spec=_reshaped(spec, shape))
@@ -139,6 +154,14 @@ class Builders:
             return self.call(torch.narrow, x, dim, start, stop - start, spec=found)
         return self.call(aten.slice.Tensor, x, dim, start, stop, spec=found)
 
+    def select(self, x: fx.Node, dim: int, index: int) -> fx.Node:
+        """`x[index]` along `dim`, which disappears."""
+        spec = self.view.spec(x)
+        shape, stride = _without(spec.shape, dim), _without(spec.stride, dim)
+        found = _foretold(spec.view(shape, stride, spec.stride[dim] * index), spec)
+        target = torch.select if self._torch else aten.select.int
+        return self.call(target, x, dim, index, spec=found)
+
     def contiguous_copy(self, x: fx.Node) -> fx.Node:
         """Fresh memory in row-major order."""
         spec = self.view.spec(x)
@@ -154,6 +177,9 @@ class Builders:
         spec = _foretold(xs.fresh([*xs.shape[:-1], ws.shape[0]]), xs, ws)
         if self._torch:
             return self.call(F.linear, x, weight, bias, spec=spec)
+        if xs.ndim != 2:
+            flat = self.reshape(x, (math.prod(xs.shape[:-1]), xs.shape[-1]))
+            return self.reshape(self.linear(flat, weight, bias), (*xs.shape[:-1], ws.shape[0]))
         turned = self.permute(weight, [1, 0])
         if bias is None:
             return self.call(aten.mm.default, x, turned, spec=spec)
@@ -169,6 +195,70 @@ class Builders:
         row = self.unsqueeze(bias, 1)
         target = torch.baddbmm if self._torch else aten.baddbmm.default
         return self.call(target, row, x, turned, spec=spec)
+
+    def zeros(self, shape: Sequence[int], like: fx.Node) -> fx.Node:
+        """Zeros of the type and on the device of `like`."""
+        found = self.view.spec(like).fresh(shape)
+        if self._torch:
+            return self.call("new_zeros", like, tuple(shape), spec=found)
+        return self.call(aten.new_zeros.default, like, list(shape), spec=found)
+
+    def layer_norm(
+        self,
+        x: fx.Node,
+        shape: Sequence[int],
+        weight: fx.Node | None = None,
+        bias: fx.Node | None = None,
+        eps: float = 1e-5,
+    ) -> fx.Node:
+        """Normalisation over the last dims, those of `shape`."""
+        spec = self.view.spec(x)
+        target = F.layer_norm if self._torch else aten.layer_norm.default
+        found = _foretold(spec.fresh(spec.shape), spec)
+        return self.call(target, x, list(shape), weight, bias, eps, spec=found)
+
+    def embedding(self, index: fx.Node, weight: fx.Node, padding: int | None = None) -> fx.Node:
+        """Rows of `weight` (rows, width): (..., width) for an index of shape (...)."""
+        places, table = self.view.spec(index), self.view.spec(weight)
+        spec = _foretold(table.fresh([*places.shape, table.shape[1]]), places, table)
+        if self._torch:
+            return self.call(F.embedding, index, weight, padding, spec=spec)
+        padding = -1 if padding is None else padding
+        return self.call(aten.embedding.default, weight, index, padding, spec=spec)
+
+    def convert(self, x: fx.Node, dtype: torch.dtype) -> fx.Node:
+        """`x` in another type."""
+        spec = self.view.spec(x)
+        if spec.dtype == dtype:
+            return x
+        found = self._pointwise_spec(dtype, spec)
+        if self._torch:
+            return self.call("to", x, dtype, spec=found)
+        return self.call(aten._to_copy.default, x, dtype=dtype, spec=found)
+
+    def pointwise(
+        self, target: Any, *operands: Operand, dtype: torch.dtype, **params: Any
+    ) -> fx.Node:
+        """A pointwise call of `target`, whose result has this type."""
+        tensors = [self.view.spec(item) for item in operands if isinstance(item, fx.Node)]
+        return self.call(target, *operands, spec=self._pointwise_spec(dtype, *tensors), **params)
+
+    def add(self, x: fx.Node, other: fx.Node | int) -> fx.Node:
+        """`x + other` in the type of `x`."""
+        target = torch.add if self._torch else aten.add.Tensor
+        return self.pointwise(target, x, other, dtype=self.view.spec(x).dtype)
+
+    def mul(self, x: fx.Node, other: fx.Node | int) -> fx.Node:
+        """`x * other` in the type of `x`."""
+        target = torch.mul if self._torch else aten.mul.Tensor
+        return self.pointwise(target, x, other, dtype=self.view.spec(x).dtype)
+
+    def _pointwise_spec(self, dtype: torch.dtype, *operands: Spec) -> Spec | None:
+        """Row-major where all operands are: other layouts follow rules that torch knows better."""
+        if not all(spec.is_static and spec.is_contiguous for spec in operands):
+            return None
+        shape: tuple[int, ...] = torch.broadcast_shapes(*(spec.shape for spec in operands))  # type: ignore[no-untyped-call]
+        return operands[0].fresh(shape, dtype)
 
     def again(self, node: fx.Node, instead: dict[fx.Node, fx.Node], spec: AnySpec) -> fx.Node:
         """The same call as `node`, in its spelling, with other tensors."""

@@ -19,10 +19,14 @@ class Dialect(Enum):
 
     @classmethod
     def of(cls, graph: fx.Graph) -> Dialect:
-        """ATen-IR if any call targets an overload of the aten namespace, else Torch-IR."""
+        """ATen-IR if a call targets an overload of the aten namespace, else Torch-IR.
+
+        A user may call such an overload too; what Dynamo noted at the node tells that apart.
+        """
         for node in graph.nodes:
             if node.op == "call_method":
                 return cls.TORCH
             if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "aten":
-                return cls.ATEN
+                by_user = cls.TORCH.value in node.meta and cls.ATEN.value not in node.meta
+                return cls.TORCH if by_user else cls.ATEN
         return cls.TORCH

@@ -12,23 +12,26 @@ undo, and undoing cheap enough to rehearse candidates.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import fx
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from passwright.passes.address import digest
+from passwright.passes.appearance import must_copy, refuse_other_gradient, refuse_other_outputs
 from passwright.passes.build import Builders
 from passwright.passes.effects import is_pure
 from passwright.passes.errors import IllegalRewrite
+from passwright.passes.fake import FakeRuns
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import escapes, is_written, observes_strides, same_shape
-from passwright.passes.spec import AnySpec, Spec, spec_of
-from passwright.passes.symbolic import forbid_new_guards
+from passwright.passes.legality import (
+    observes_strides,
+    one_grad_mode,
+    parting_write,
+    same_type,
+)
+from passwright.passes.spec import AnySpec, Spec
 
 
 @dataclass
@@ -41,6 +44,8 @@ class Record:
     removed: dict[fx.Node, str] = field(default_factory=dict)
     #: Old value and the node that computes it now.
     replaced: list[tuple[fx.Node, fx.Node]] = field(default_factory=list)
+    #: Values of the graph, in other memory, that took (or were copied for) another's place.
+    reused: list[fx.Node] = field(default_factory=list)
 
     def diff(self) -> list[str]:
         """Lines `- node` and `+ node`, as in a text diff."""
@@ -59,7 +64,7 @@ class Record:
                 self.removed[node] = text
 
 
-class GraphEditor(Builders):
+class GraphEditor(FakeRuns, Builders):
     """Edits the graph behind a view."""
 
     def __init__(self, view: GraphView) -> None:
@@ -67,7 +72,12 @@ class GraphEditor(Builders):
         self._undo: list[Callable[[], None]] = []
         self._record: Record | None = None
         self._region = 0
-        self._made: list[fx.Node] = []
+        self._first: fx.Node | None = None
+        self._made: dict[fx.Node, None] = {}
+        #: Last node of this step that was put right after the key, so that siblings stand in order.
+        self._tail: dict[fx.Node, fx.Node] = {}
+        #: Users of values before the first change, in their order.
+        self._users: dict[fx.Node, tuple[fx.Node, ...]] = {}
 
     # ---- transactions
 
@@ -77,10 +87,16 @@ class GraphEditor(Builders):
 
         Raises IllegalRewrite when the result would not be legal.
         """
-        mark, outer = len(self._undo), (self._record, self._region)
+        if not all(map(self.view.is_living, nodes)):
+            raise IllegalRewrite("a matched node is no longer in the graph")
+        mark, outer = len(self._undo), (self._record, self._region, self._first)
         self._record = record = Record(label)
+        self._tail = {}
         self._region = self.view.region(max(nodes))
+        self._first = min(nodes)
         try:
+            if not one_grad_mode(self.view, *nodes):
+                raise IllegalRewrite("the matched nodes lie in several grad modes")
             yield record
             self._sink_early_users(record)
             self._refuse_crossed_writes(record, nodes)
@@ -89,7 +105,8 @@ class GraphEditor(Builders):
             self.rollback(mark)
             raise
         finally:
-            self._record, self._region = outer
+            self._record, self._region, self._first = outer
+            self._tail = {}
 
     def mark(self) -> int:
         """A point to which `rollback` can return."""
@@ -99,6 +116,8 @@ class GraphEditor(Builders):
         """Undoes everything since the mark, newest first."""
         while len(self._undo) > mark:
             self._undo.pop()()
+        if not self._undo:
+            self._restore_users()
 
     def finish(self) -> None:
         """Makes all steps final: erases what is dead and fills in fake tensors.
@@ -107,47 +126,67 @@ class GraphEditor(Builders):
         than a builder foretold.
         """
         try:
-            for node in sorted(node for node in self._made if not self.view.is_buried(node)):
+            living = sorted(node for node in self._made if not self.view.is_buried(node))
+            for node in living:
                 foretold = self.view.any_spec(node)
                 if self.view.dialect.value not in node.meta:
                     found = self._run_fake(node, self.view.region(node))
-                    if not _agree(foretold, found):
-                        raise IllegalRewrite(f"{node.format_node()} has another shape than foretold")
+                    if not same_type(foretold, found):
+                        raise IllegalRewrite(f"{node.format_node()}: shape was foretold wrong")
+                    if self._is_elsewhere(node, foretold, found):
+                        raise IllegalRewrite(f"{node.format_node()}: strides were foretold wrong")
         except BaseException:
             self.rollback()
             raise
         self._undo.clear()
+        self._name_in_order(living)
         for node in reversed(list(self.view.graph.nodes)):
             if self.view.is_buried(node):
                 self.view.drop(node)
                 self.view.graph.erase_node(node)
         self._made.clear()
+        self._users = {n: tuple(sorted(n.users)) for n in self._users if self.view.is_living(n)}
+        self._restore_users()
+
+    def _name_in_order(self, living: Sequence[fx.Node]) -> None:
+        """Names that depend on the rewritten graph alone.
+
+        A name that fx makes up depends on every name ever used in the graph, also by rehearsals, and
+        AOTAutograd's cache key holds the names: a replayed plan would miss the cache.
+        """
+        for number, node in enumerate(living):
+            node._rename(f"pw{number}_{node._pretty_print_target(node.target).rpartition('.')[2]}")
 
     # ---- changes, for patterns
 
-    def call(
-        self, target: Any, *args: Any, spec: AnySpec = None, **kwargs: Any
-    ) -> fx.Node:
+    def call(self, target: Any, *args: Any, spec: AnySpec = None, **kwargs: Any) -> fx.Node:
         """Inserts a call as early as its arguments allow.
 
         Without `spec`, torch's fake tensors tell shape and type. Raises IllegalRewrite where that
-        fails or would add a guard.
+        fails or would add a guard, and for a call that does more than compute a value.
         """
         record = self._current()
-        after = self._earliest(args, kwargs)
+        anchor = self._earliest(args, kwargs)
+        after = self._tail.get(anchor, anchor)
+        region = self.view.region(after)
         with self.view.graph.inserting_after(after):
             if isinstance(target, str):
                 node = self.view.graph.call_method(target, args, kwargs)
             else:
                 node = self.view.graph.call_function(target, args, kwargs)
+        self._made[node] = None
+        try:
+            if not is_pure(node):
+                raise IllegalRewrite(f"{node.format_node()} has an effect, and may not be inserted")
+            if spec is None or self.view.mode(region).autocasts:
+                spec = self._run_fake(node, region)
+        except BaseException:
+            self._remove(node)
+            raise
         self._undo.append(lambda: self._remove(node))
-        self._made.append(node)
+        self._tail[anchor] = node
         record.inserted.append(node)
-        if spec is None or self.view.mode(self._region).autocasts:
-            spec = self._run_fake(node, self._region)
-        address = digest(record.label, len(record.inserted))
-        self.view.learn(node, spec, self._region, address)
-        self.view.forget(node.all_input_nodes)
+        self.view.learn(node, spec, region, digest(record.label, len(record.inserted)))
         return node
 
     def replace(
@@ -156,22 +195,32 @@ class GraphEditor(Builders):
         new: fx.Node,
         *,
         where: Callable[[fx.Node], bool] = lambda user: True,
+        undoing: fx.Node | None = None,
     ) -> None:
         """All users of `old` (for which `where` holds) take `new` instead.
 
         Copies where an outsider could see a change of strides or of sharing. Raises IllegalRewrite
-        on a change of shape, type or device, or where memory that would newly be shared is written.
+        on a change of shape, type, device or grad mode, or where memory that would newly be shared
+        is written; a write by `undoing`, which the step is about to remove, does not count.
         """
         record = self._current()
         before, after = self.view.any_spec(old), self.view.any_spec(new)
-        if not _agree(before, after):
+        if not same_type(before, after):
             raise IllegalRewrite(f"{old.name} would change from {before} to {after}")
-        if isinstance(before, Spec) and isinstance(after, Spec):
-            new = self._keep_appearance(old, before, new, after)
-        for user in self.view.users(old):
-            if user is not new and where(user):
-                self._rewire(user, old, new)
-        if new in record.inserted:
+        users = [user for user in self.view.users(old) if user is not new and where(user)]
+        refuse_other_gradient(self.view, old, new, users)
+        if isinstance(before, tuple) and isinstance(after, tuple):
+            refuse_other_outputs(self.view, old, before, after)
+        if new not in record.inserted and self.view.storages([old]) != self.view.storages([new]):
+            record.reused.append(new)
+        if isinstance(before, Spec):
+            if must_copy(self.view, old, new, inserted=record.inserted, undoing=undoing):
+                new = self.contiguous_copy(new)
+        for user in users:
+            self._rewire(user, old, new)
+        if isinstance(before, Spec):
+            self._follow(users, before, self.view.spec(new))
+        if new in record.inserted and not old.users:
             address, given = self.view.address(new), self.view.address(old)
             self.view.rename(new, given)
             self._undo.append(lambda: self.view.rename(new, address))
@@ -195,12 +244,22 @@ class GraphEditor(Builders):
         """The node after which a call with these arguments can stand, in the step's region."""
         needed: list[fx.Node] = []
         fx.node.map_arg((args, kwargs), needed.append)
+        if not all(map(self.view.is_living, needed)):
+            raise IllegalRewrite("an argument is no longer in the graph")
         start = self.view.mode(self._region).start
         needed += [start] if start is not None else []
+        needed += self._earlier_writes(needed)
         latest = max(needed) if needed else None
         if latest is None or latest.op == "placeholder":
             return self._last_placeholder(latest)
         return latest
+
+    def _earlier_writes(self, values: Sequence[fx.Node]) -> list[fx.Node]:
+        """Nodes that wrote the memory of these values before the stretch that the step rewrites."""
+        if not self.view.writes or self._first is None:
+            return []
+        storages, first = self.view.storages(values), self._first
+        return [w.node for w in self.view.writes if w.node < first and w.storages & storages]
 
     def _last_placeholder(self, latest: fx.Node | None) -> fx.Node:
         node = latest or next(iter(self.view.graph.nodes))
@@ -210,6 +269,7 @@ class GraphEditor(Builders):
 
     def _rewire(self, user: fx.Node, old: fx.Node, new: fx.Node) -> None:
         args, kwargs = user.args, user.kwargs
+        self._note_users(new, *user.all_input_nodes)
         user.replace_input_with(old, new)
 
         def undo() -> None:
@@ -220,41 +280,34 @@ class GraphEditor(Builders):
         self.view.forget((user,))
 
     def _remove(self, node: fx.Node) -> None:
-        inputs = node.all_input_nodes
         self.view.graph.erase_node(node)
-        self._made.remove(node)
+        self._made.pop(node)
         self.view.drop(node)
-        self.view.forget(inputs)
+        self.view.forget(())
 
-    def _keep_appearance(self, old: fx.Node, before: Spec, new: fx.Node, after: Spec) -> fx.Node:
-        """`new`, or a copy of it where sharing or strides would differ for somebody outside."""
-        copy = False
-        if before.storage != after.storage:
-            if is_written(self.view, old) or is_written(self.view, new):
-                raise IllegalRewrite(f"memory of {old.name} or {new.name} is written elsewhere")
-            shared = new not in self._current().inserted or self._shares_memory(new)
-            copy = shared and escapes(self.view, old)
-        if not before.same_strides(after) and observes_strides(self.view, old):
-            copy = True
-        if not copy:
-            return new
-        if before.is_contiguous:
-            return self.contiguous_copy(new)
-        raise IllegalRewrite(f"{old.name} is visible outside with strides {before.stride}")
+    def _is_elsewhere(self, node: fx.Node, foretold: AnySpec, found: AnySpec) -> bool:
+        """Strides were foretold wrong, and somebody can see it."""
+        if not isinstance(foretold, Spec) or not isinstance(found, Spec):
+            return False
+        return not foretold.same_strides(found) and observes_strides(self.view, node)
 
-    def _shares_memory(self, node: fx.Node) -> bool:
-        """Some other living value lies in the same memory."""
-        storage = self.view.spec(node).storage
-        for source in node.all_input_nodes:
-            spec = self.view.any_spec(source)
-            for part in spec if isinstance(spec, tuple) else (spec,):
-                if part is not None and part.storage == storage:
-                    return True
-        return False
+    def _note_users(self, *values: fx.Node) -> None:
+        for value in values:
+            if value not in self._users:
+                self._users[value] = tuple(value.users)
+
+    def _restore_users(self) -> None:
+        """Users back in their order: fx forgets it, and later passes may walk through them."""
+        for value, order in self._users.items():
+            rank = {user: number for number, user in enumerate(order)}
+            users = sorted(value.users, key=lambda user: rank.get(user, len(rank)))
+            value.users.clear()
+            value.users.update(dict.fromkeys(users))
+        self._users.clear()
 
     def _sink_early_users(self, record: Record) -> None:
         """Users that stand before a node they now need move behind it, if they may move."""
-        for node in sorted(record.inserted):
+        for node in sorted({*record.inserted, *(new for _, new in record.replaced)}):
             late = [user for user in node.users if user < node]
             if not late:
                 continue
@@ -283,17 +336,15 @@ class GraphEditor(Builders):
         return member
 
     def _refuse_crossed_writes(self, record: Record, nodes: Sequence[fx.Node]) -> None:
-        """No write to memory that the step reads may lie inside the stretch the step touches."""
-        if not self.view.writes or not record.inserted:
-            return
-        touched = [*nodes, *record.inserted]
-        first, last = min(touched), max(touched)
-        read = self.view.storages(
-            source for node in touched for source in (node, *node.all_input_nodes)
-        )
-        for write in self.view.writes:
-            if first < write.node < last and write.storages & read:
-                raise IllegalRewrite(f"{write.node.name} writes memory that the step reads")
+        """No write may part the nodes of the step that read its memory.
+
+        Nor such a node from an existing value of other memory that takes its place.
+        """
+        moved = [*record.inserted, *record.reused]
+        olds = (old for old, _ in record.replaced)
+        write = parting_write(self.view, [*{*nodes, *olds, *moved}]) if moved else None
+        if write is not None:
+            raise IllegalRewrite(f"{write.name} writes memory that the step reads")
 
     def _bury_dead(self, record: Record, nodes: Iterable[fx.Node]) -> None:
         pending = [*nodes, *record.inserted, *(old for old, _ in record.replaced)]
@@ -310,56 +361,16 @@ class GraphEditor(Builders):
                 del record.removed[node]
 
     def _bury(self, node: fx.Node) -> None:
-        args, kwargs, inputs = node.args, node.kwargs, node.all_input_nodes
+        args, kwargs = node.args, node.kwargs
+        self._note_users(*node.all_input_nodes)
         node.args, node.kwargs = (), {}
         self.view.bury(node)
-        self.view.forget(inputs)
 
         def undo() -> None:
             node.args, node.kwargs = args, kwargs
             self.view.unbury(node)
-            self.view.forget(inputs)
 
         self._undo.append(undo)
-
-    def _run_fake(self, node: fx.Node, region: int) -> AnySpec:
-        """Runs the node on fake tensors under its region's autocast, and stores the result."""
-        key = self.view.dialect.value
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), self._fake)
-        mode = self._fake_mode(node)
-        with ExitStack() as stack:
-            stack.enter_context(mode)
-            stack.enter_context(torch.no_grad())
-            # Without it some meta functions cannot take symbolic sizes.
-            stack.enter_context(enable_python_dispatcher())
-            stack.enter_context(forbid_new_guards(mode))
-            for cast in self.view.mode(region).autocasts:
-                device, dtype, enabled, cache = cast.args
-                stack.enter_context(torch.autocast(device, dtype, enabled, cache))
-            try:
-                if isinstance(node.target, str):
-                    value = getattr(args[0], node.target)(*args[1:], **kwargs)
-                else:
-                    value = node.target(*args, **kwargs)
-            except Exception as error:
-                raise IllegalRewrite(f"{node.format_node()} cannot be computed: {error}") from error
-        node.meta[key] = tuple(value) if isinstance(value, list) else value
-        return spec_of(value)
-
-    def _fake(self, node: fx.Node) -> Any:
-        """Fake value of a node; made on demand for nodes whose builder foretold the spec."""
-        if self.view.dialect.value not in node.meta:
-            self._run_fake(node, self.view.region(node))
-        return node.meta[self.view.dialect.value]
-
-    def _fake_mode(self, node: fx.Node) -> FakeTensorMode:
-        for source in node.all_input_nodes:
-            value = self._fake(source)
-            for part in value if isinstance(value, (tuple, list)) else (value,):
-                mode = getattr(part, "fake_mode", None)
-                if mode is not None:
-                    return mode
-        raise IllegalRewrite(f"{node.name} has no fake tensor among its arguments")
 
 
 def _dependants(first: fx.Node, stop: fx.Node) -> dict[fx.Node, None]:
@@ -371,19 +382,6 @@ def _dependants(first: fx.Node, stop: fx.Node) -> dict[fx.Node, None]:
             found[node] = None
         node = node.next
     return found
-
-
-def _agree(before: AnySpec, after: AnySpec) -> bool:
-    """Equal shape, type, device and layout; for several outputs, each of them."""
-    if isinstance(before, tuple) and isinstance(after, tuple):
-        return len(before) == len(after) and all(map(_agree, before, after))
-    if not isinstance(before, Spec) or not isinstance(after, Spec):
-        return before is None and after is None
-    return (
-        same_shape(before.shape, after.shape)
-        and (before.dtype, before.device.type, before.layout)
-        == (after.dtype, after.device.type, after.layout)
-    )
 
 
 def _text(node: fx.Node) -> str:

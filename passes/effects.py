@@ -3,15 +3,18 @@
 Everything not known to be pure counts as impure, and an impure node is never moved.
 """
 
+# ruff: noqa: SIM905 - a list of words reads best as words
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
 from torch import fx
+
+from passwright.passes.hidden_writes import hidden_writes, nodes_of
 
 #: Modules whose functions compute a value from their arguments and do nothing else, when they are
 #: neither spelled as in-place nor listed below.
@@ -27,14 +30,38 @@ _PURE_MODULES = frozenset(
         "torch.special",
         "_operator",
         "math",
-        "builtins",
     }
 )
+_PURE_BUILTINS = frozenset(
+    """abs bool divmod float getattr int isinstance len list max min pow round slice sum
+    tuple""".split()
+)
+#: Functions of the modules above that do more than compute: checks, defaults, gathered statistics.
+_IMPURE_PREFIXES = ("_assert", "_check", "set_", "_set_", "manual_seed", "seed")
+_IMPURE_NAMES = frozenset(
+    """batch_norm_update_stats batch_norm_gather_stats batch_norm_gather_stats_with_counts
+    fused_moving_avg_obs_fake_quant _fused_moving_avg_obs_fq_helper""".split()
+)
+#: Methods of a tensor that leave something behind besides their result.
+_IMPURE_METHODS = frozenset(
+    """backward register_hook register_post_accumulate_grad_hook retain_grad record_stream
+    __setstate__""".split()
+)
+#: Namespaces of ops whose order matters although their schemas write nothing.
+_ORDERED_NAMESPACES = frozenset({"_c10d_functional", "c10d_functional", "c10d", "streams"})
+
 _RANDOM = frozenset(
     """bernoulli dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout
     feature_alpha_dropout gumbel_softmax multinomial normal poisson rand rand_like randint
-    randint_like randn randn_like randperm rrelu native_dropout binomial
+    randint_like randn randn_like randperm rrelu native_dropout binomial _standard_gamma
+    _sample_dirichlet uniform exponential geometric cauchy log_normal random
+    fractional_max_pool2d fractional_max_pool3d fractional_max_pool2d_with_indices
+    fractional_max_pool3d_with_indices lstm gru rnn_tanh rnn_relu
     scaled_dot_product_attention multi_head_attention_forward""".split()
+)
+_DROPOUTS = frozenset(
+    """dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout
+    feature_alpha_dropout""".split()
 )
 #: Set a mode for all nodes after them; the graph falls into regions at these.
 _REGION_TARGETS = frozenset(
@@ -48,24 +75,69 @@ _OPERATOR_INPLACE = frozenset(
     """iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift imatmul
     setitem delitem""".split()
 )
+#: What fx itself keeps alive for its effect (asserts, profiler ranges).
+_SIDE_EFFECTS: Collection[Any] = getattr(fx.node, "_side_effectful_functions", frozenset())
+#: Change shape, strides or autograd state of the tensor object itself, so that what is known of a
+#: value holds only for a part of its life.
+_METADATA = frozenset(
+    """t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ resize_ resize_as_ set_
+    detach_ requires_grad_ rename_""".split()
+)
+
+
+def changes_metadata(node: fx.Node) -> bool:
+    """The node changes the shape, strides or autograd state of its argument in place."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return torch.Tag.inplace_view in node.target.tags
+    return node.op in ("call_function", "call_method") and _function_name(node) in _METADATA
 
 
 def is_region_change(node: fx.Node) -> bool:
-    """The node sets grad mode, autocast or the like for what follows."""
+    """The node sets grad mode, autocast or the like for what follows.
+
+    So does every call that nobody knows and that takes no value: what else could it be for?
+    Functorch's nesting levels (`torch.func.grad`, `vmap`) count as well.
+    """
     if node.op != "call_function":
         return False
     if node.target in _REGION_TARGETS:
         return True
-    name = getattr(node.target, "__name__", "")
-    return name.startswith(("_set_grad", "_enter_", "_exit_", "_saved_tensors_hooks"))
+    name, module = _function_name(node), _module(node.target)
+    if name.startswith(("_set_grad", "_enter_", "_exit_", "_saved_tensors_hooks")):
+        return True
+    if module.startswith(("torch._functorch", "torch._C._functorch")):
+        return True
+    if node.all_input_nodes:
+        return False
+    if isinstance(node.target, torch._ops.OpOverload):
+        return not node.target._schema.returns
+    return _writes(node) is None and not is_random(node)
 
 
 def is_random(node: fx.Node) -> bool:
-    """The node may draw from a random stream."""
+    """The node may draw from a random stream; a dropout that is plainly switched off does not."""
+    if node.op not in ("call_function", "call_method"):
+        return False
+    name = _function_name(node).partition(".")[0].rstrip("_")
     if isinstance(node.target, torch._ops.OpOverload):
-        return torch.Tag.nondeterministic_seeded in node.target.tags
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return node.op in ("call_function", "call_method") and name.rstrip("_") in _RANDOM
+        random = torch.Tag.nondeterministic_seeded in node.target.tags
+    else:
+        random = name in _RANDOM
+    return random and not _draws_nothing(node, name)
+
+
+def _draws_nothing(node: fx.Node, name: str) -> bool:
+    if name in _DROPOUTS:
+        training = _argument(node, 2, "training", node.kwargs.get("train"))
+        return training is False
+    if name == "scaled_dot_product_attention":
+        probability = _argument(node, 4, "dropout_p", 0.0)
+        return isinstance(probability, (int, float)) and probability == 0
+    return False
+
+
+def _argument(node: fx.Node, position: int, name: str, default: Any = None) -> Any:
+    return node.args[position] if position < len(node.args) else node.kwargs.get(name, default)
 
 
 def is_pure(node: fx.Node) -> bool:
@@ -74,6 +146,10 @@ def is_pure(node: fx.Node) -> bool:
         return False
     if node.op == "get_attr":
         return True
+    if isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.returns:
+        return False
+    if node.op == "call_function" and node.target in _SIDE_EFFECTS:
+        return False
     return not (is_random(node) or is_region_change(node) or _writes(node) is not False)
 
 
@@ -86,16 +162,21 @@ def written_arguments(node: fx.Node) -> Iterator[fx.Node]:
         return
     if writes is None:
         yield from node.all_input_nodes
+    elif hidden_writes(node) is not None:
+        yield from hidden_writes(node) or ()
     elif isinstance(node.target, torch._ops.OpOverload):
         for argument, value in _schema_arguments(node):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                yield from _nodes_of(value)
+                yield from nodes_of(value)
     else:
-        first = node.args[0] if node.args else node.kwargs.get("input", node.kwargs.get("self"))
-        yield from _nodes_of(first)
-        yield from _nodes_of(node.kwargs.get("out"))
-        if _function_name(node) == "batch_norm":
-            yield from node.all_input_nodes[1:3]
+        name = _function_name(node)
+        yield from nodes_of(node.kwargs.get("out"))
+        if node.op == "call_function" and name.startswith("_") and name.endswith("_"):
+            # torch._fused_adamw_ and its like write several of their arguments.
+            yield from node.all_input_nodes
+        elif _is_inplace_name(name) or _asks_inplace(node) or "out" not in node.kwargs:
+            first = node.args[0] if node.args else node.kwargs.get("input", node.kwargs.get("self"))
+            yield from nodes_of(first)
 
 
 def _function_name(node: fx.Node) -> str:
@@ -106,23 +187,36 @@ def _writes(node: fx.Node) -> bool | None:
     """Does the node write one of its arguments? None: nobody knows."""
     target = node.target
     if node.op == "call_method":
-        return _is_inplace_name(str(target)) or _asks_inplace(node)
+        return _method_writes(node, str(target))
     if node.op != "call_function":
         return None
+    hidden = hidden_writes(node)
+    if hidden is not None:
+        return bool(hidden) or _asks_inplace(node)
     if isinstance(target, torch._ops.OpOverload):
-        return target._schema.is_mutable
+        return None if target.namespace in _ORDERED_NAMESPACES else target._schema.is_mutable
     if isinstance(target, torch._ops.OpOverloadPacket):
         return None
     if node.target in _REGION_TARGETS:
         return False
-    name = _function_name(node)
-    if _module(target) not in _PURE_MODULES:
+    name, module = _function_name(node), _module(target)
+    if module == "builtins":
+        return False if name in _PURE_BUILTINS else None
+    if module not in _PURE_MODULES:
         return None
-    if _module(target) == "_operator":
+    if module == "_operator":
         return name in _OPERATOR_INPLACE
-    if name == "batch_norm" or name == "instance_norm":
-        return _trains_norm(node)
-    return _is_inplace_name(name) or _asks_inplace(node)
+    if name.startswith(_IMPURE_PREFIXES) or name in _IMPURE_NAMES:
+        return None
+    return _is_inplace_name(name) or _asks_inplace(node) or "out" in node.kwargs
+
+
+def _method_writes(node: fx.Node, name: str) -> bool | None:
+    if name.startswith("__") and name.strip("_") in _OPERATOR_INPLACE:
+        return True
+    if name in _IMPURE_METHODS or not hasattr(torch.Tensor, name):
+        return None
+    return _is_inplace_name(name) or _asks_inplace(node) or "out" in node.kwargs
 
 
 def _module(target: Any) -> str:
@@ -137,8 +231,6 @@ def _is_inplace_name(name: str) -> bool:
 
 
 def _asks_inplace(node: fx.Node) -> bool:
-    if "out" in node.kwargs:
-        return True
     position = _inplace_position(node.target)
     given = node.kwargs.get("inplace", False)
     if position is not None and len(node.args) > position:
@@ -155,14 +247,6 @@ def _inplace_position(target: Any) -> int | None:
     return names.index("inplace") if "inplace" in names else None
 
 
-def _trains_norm(node: fx.Node) -> bool:
-    """Batch norm writes its running statistics when it is in training mode."""
-    names = ("input", "running_mean", "running_var", "weight", "bias", "training")
-    bound = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-    training = bound.get("training", bound.get("use_input_stats", False))
-    return training is not False and bound.get("running_mean") is not None
-
-
 def _schema_arguments(node: fx.Node) -> Iterator[tuple[Any, Any]]:
     arguments = node.target._schema.arguments  # type: ignore[union-attr]
     for position, argument in enumerate(arguments):
@@ -170,11 +254,3 @@ def _schema_arguments(node: fx.Node) -> Iterator[tuple[Any, Any]]:
             yield argument, node.args[position]
         elif argument.name in node.kwargs:
             yield argument, node.kwargs[argument.name]
-
-
-def _nodes_of(value: Any) -> Iterator[fx.Node]:
-    if isinstance(value, fx.Node):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _nodes_of(item)

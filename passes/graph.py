@@ -14,7 +14,12 @@ from passwright.passes import read_compute, read_movement  # noqa: F401
 from passwright.passes.address import addresses, fingerprint
 from passwright.passes.binding import read
 from passwright.passes.dialect import Dialect
-from passwright.passes.effects import is_pure, is_region_change, written_arguments
+from passwright.passes.effects import (
+    changes_metadata,
+    is_pure,
+    is_region_change,
+    written_arguments,
+)
 from passwright.passes.ops import Op, Piece, Split, Unbind
 from passwright.passes.spec import AnySpec, Spec, spec_of
 
@@ -32,10 +37,16 @@ class Write:
 
 @dataclass(frozen=True)
 class RegionMode:
-    """What holds in one region: the node it starts after, and the autocasts entered."""
+    """What holds in one region: the node it starts after, and the autocasts entered.
+
+    `grad` counts the changes of grad mode (or inference mode) so far; `enabled` is what the graph
+    sets grad mode to, None as long as it is the caller's.
+    """
 
     start: fx.Node | None
     autocasts: tuple[fx.Node, ...]
+    grad: int = 0
+    enabled: bool | None = None
 
 
 class GraphView:
@@ -58,6 +69,7 @@ class GraphView:
         self._recorded = self._find_recorded()
         self._regions = self._find_regions()
         self._addresses = addresses(graph, self._specs)
+        self._fickle = self._find_fickle()
         #: Identifies the untouched graph, in any process.
         self.fingerprint = fingerprint(graph, self._addresses)
 
@@ -68,8 +80,12 @@ class GraphView:
         if not isinstance(node, fx.Node):
             return None
         if node not in self._ops:
-            self._ops[node] = read(node, self.any_spec)
+            fickle = node in self._fickle
+            self._ops[node] = None if fickle else read(node, self._steady_spec)
         return self._ops[node]
+
+    def _steady_spec(self, node: fx.Node) -> AnySpec:
+        return None if node in self._fickle else self._specs.get(node)
 
     def producer(self, node: object, kind: type[OpT]) -> OpT | None:
         """The op that computes `node`, if it is of this kind."""
@@ -118,6 +134,9 @@ class GraphView:
 
     def pieces(self, op: Split | Unbind) -> dict[int, list[Piece]] | None:
         """The pieces taken of a multi-output op by index, or None if it is used in another way."""
+        return self.memo(("pieces", op.node), lambda: self._find_pieces(op))
+
+    def _find_pieces(self, op: Split | Unbind) -> dict[int, list[Piece]] | None:
         found: dict[int, list[Piece]] = {}
         for user in self.users(op.node):
             piece = self.producer(user, Piece)
@@ -192,14 +211,24 @@ class GraphView:
         self._modes = [RegionMode(None, ())]
         for node in self.graph.nodes:
             if is_region_change(node):
-                casts = self._modes[-1].autocasts
+                casts, grad = self._modes[-1].autocasts, self._modes[-1].grad
+                enabled = self._modes[-1].enabled
                 if node.target is torch.amp.autocast_mode._enter_autocast:
                     casts = (*casts, node)
                 elif node.target is torch.amp.autocast_mode._exit_autocast:
                     casts = tuple(cast for cast in casts if cast is not node.args[0])
-                self._modes.append(RegionMode(node, casts))
+                else:
+                    grad += 1
+                    enabled = _grad_mode(node)
+                self._modes.append(RegionMode(node, casts, grad, enabled))
             regions[node] = len(self._modes) - 1
         return regions
+
+    def _find_fickle(self) -> set[fx.Node]:
+        """Values whose shape or strides may change in place: no spec holds for all their life."""
+        changing = [node for node in self.graph.nodes if changes_metadata(node)]
+        storages = self.storages(n for node in changing for n in (node, *node.all_input_nodes))
+        return {node for node in self._specs if storages and self.storages([node]) & storages}
 
     # ---- for the editor
 
@@ -208,20 +237,36 @@ class GraphView:
         self._specs[node] = spec
         self._regions[node] = region
         self._addresses[node] = address
-        if any(source in self._recorded for source in node.all_input_nodes):
+        if self._records(node, spec, region):
             self._recorded.add(node)
         self.forget((node,))
+
+    def restate(self, node: fx.Node, spec: AnySpec) -> None:
+        """`node` lies elsewhere in memory than it did."""
+        self._specs[node] = spec
+        self.forget((node,))
+
+    def _records(self, node: fx.Node, spec: AnySpec, region: int) -> bool:
+        parts = spec if isinstance(spec, tuple) else (spec,)
+        smooth = any(p and (p.dtype.is_floating_point or p.dtype.is_complex) for p in parts)
+        sources = any(source in self._recorded for source in node.all_input_nodes)
+        return smooth and sources and self._modes[region].enabled is not False
 
     def rename(self, node: fx.Node, address: str) -> None:
         """`node` now computes the value that had this address."""
         self._addresses[node] = address
 
     def forget(self, nodes: Iterable[fx.Node]) -> None:
-        """The arguments of these nodes changed: read them again when asked."""
+        """The arguments of these nodes changed: read them and their users again when asked.
+
+        Their users, because some ops are read through a producer: `mm(x, t(w))` is a Linear of w.
+        """
         self._memo.clear()
         for node in nodes:
             self._ops.pop(node, None)
-            if self._writes is not None and not is_pure(node):
+            for user in node.users:
+                self._ops.pop(user, None)
+            if self._writes is not None and (node in self._writes or not is_pure(node)):
                 self._refresh_write(node)
 
     def bury(self, node: fx.Node) -> None:
@@ -236,12 +281,23 @@ class GraphView:
     def is_buried(self, node: fx.Node) -> bool:
         return node in self._buried
 
+    def is_living(self, node: fx.Node) -> bool:
+        """The node is part of the graph as it will be after `finish`."""
+        return node in self._regions and node not in self._buried
+
     def drop(self, node: fx.Node) -> None:
         """The node has left the graph."""
         self._buried.discard(node)
         self._recorded.discard(node)
         for table in (self._ops, self._specs, self._regions, self._addresses, self._writes or {}):
             table.pop(node, None)  # type: ignore[attr-defined]
+
+
+def _grad_mode(change: fx.Node) -> bool | None:
+    """What a node sets grad mode to, where it does so plainly."""
+    if change.target is torch._C._set_grad_enabled and change.args in ((True,), (False,)):
+        return bool(change.args[0])
+    return None
 
 
 def _requires_grad(value: Any) -> bool:

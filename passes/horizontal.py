@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
+import torch
 from torch import fx
 
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import batchable, independent_groups
+from passwright.passes.legality import batchable, between_writes, independent_groups
 from passwright.passes.ops import Op
 from passwright.passes.pattern import Direction, Match, Pattern, match
+from passwright.passes.spec import Spec
 
 
 class HorizontalPattern(Pattern):
@@ -31,6 +33,10 @@ class HorizontalPattern(Pattern):
         Build it on `legality.agreement`, and add every argument of the op that is not a tensor.
         """
 
+    def divide(self, graph: GraphView, ops: Sequence[Any]) -> Iterable[Sequence[Op]]:
+        """Parts of a group that may each be one batch, for what a key cannot express."""
+        return (ops,)
+
     def matches(self, graph: GraphView, anchor: Op) -> Iterator[Match]:
         members = graph.memo((self.name(), "groups"), lambda: self._groups(graph)).get(anchor.node)
         if members is not None:
@@ -41,16 +47,27 @@ class HorizontalPattern(Pattern):
         alike: dict[Hashable, list[Op]] = {}
         for node in graph.nodes():
             op = graph.read(node)
-            if type(op) in self.anchors and batchable(graph, node):
+            if op is not None and type(op) in self.anchors and _plain(graph, node):
                 key = self.key(graph, op)
                 if key is not None:
-                    alike.setdefault(key, []).append(op)  # type: ignore[arg-type]
+                    alike.setdefault(key, []).append(op)
         found: dict[fx.Node, tuple[Op, ...]] = {}
         for ops in alike.values():
-            if len(ops) < self.at_least:
-                continue
             by_node = {op.node: op for op in ops}
-            for group in independent_groups(graph, list(by_node)):
-                if len(group) >= self.at_least:
-                    found[group[0]] = tuple(by_node[node] for node in group)
+            for level in independent_groups(graph, list(by_node)):
+                for stretch in between_writes(graph, level):
+                    for group in self.divide(graph, [by_node[node] for node in stretch]):
+                        if len(group) >= self.at_least:
+                            found[group[0].node] = tuple(group)
         return found
+
+
+def _plain(graph: GraphView, node: fx.Node) -> bool:
+    """A batchable op whose inputs and result are all strided tensors of known shape."""
+    values = (node, *node.all_input_nodes)
+    return batchable(graph, node) and all(_is_strided(graph, value) for value in values)
+
+
+def _is_strided(graph: GraphView, node: fx.Node) -> bool:
+    spec = graph.any_spec(node)
+    return isinstance(spec, Spec) and spec.layout is torch.strided

@@ -23,13 +23,14 @@ from passwright.passes.ops import (
     Op,
     Permute,
     Piece,
+    Reshape,
     Select,
     Slice,
     Split,
     Stack,
     Unbind,
 )
-from passwright.passes.spec import Size, Spec, static
+from passwright.passes.spec import AnySpec, Size, Spec, static
 
 #: Ops whose result has the same layout whatever the strides of their inputs are.
 _LAYOUT_BARRIERS = (Cat, Stack, Linear, LayerNorm, Embedding)
@@ -60,6 +61,29 @@ def same_shape(first: Sequence[Size], second: Sequence[Size]) -> bool:
     return len(first) == len(second) and all(map(same, first, second))
 
 
+def can_reshape_to(shape: Sequence[Size]) -> bool:
+    """At most one size is symbolic, and torch can tell it from the others."""
+    sizes = [static(size) for size in shape]
+    return None not in sizes or (sizes.count(None) == 1 and 0 not in sizes)
+
+
+def same_type(first: AnySpec, second: AnySpec) -> bool:
+    """Equal shape, dtype, device and layout; for several outputs, each of them."""
+    if isinstance(first, tuple) and isinstance(second, tuple):
+        return len(first) == len(second) and all(map(same_type, first, second))
+    if not isinstance(first, Spec) or not isinstance(second, Spec):
+        return first is None and second is None
+    kinds = [(spec.dtype, spec.layout) for spec in (first, second)]
+    devices = same_device(first.device, second.device)
+    return same_shape(first.shape, second.shape) and kinds[0] == kinds[1] and devices
+
+
+def same_device(first: torch.device, second: torch.device) -> bool:
+    """One and the same device; `cuda` without a number may be any of them."""
+    numbers = {first.index, second.index} - {None}
+    return first.type == second.type and len(numbers) < 2
+
+
 def static_shape(graph: GraphView, node: fx.Node) -> tuple[int, ...] | None:
     """The shape, if every size is known without a guard."""
     spec = graph.any_spec(node)
@@ -69,29 +93,44 @@ def static_shape(graph: GraphView, node: fx.Node) -> tuple[int, ...] | None:
     return None if None in sizes else sizes  # type: ignore[return-value]
 
 
-def is_written(graph: GraphView, *nodes: fx.Node) -> bool:
-    """Some node of the graph writes the memory of one of these values."""
+def is_written(graph: GraphView, *nodes: fx.Node, besides: fx.Node | None = None) -> bool:
+    """Some node of the graph (other than `besides`) writes the memory of one of these values."""
     if not graph.writes:
         return False
     storages = graph.storages(nodes)
-    return any(write.storages & storages for write in graph.writes)
+    return any(write.storages & storages for write in graph.writes if write.node is not besides)
+
+
+def one_grad_mode(graph: GraphView, *nodes: fx.Node) -> bool:
+    """Grad mode does not change from one of these nodes to another."""
+    return len({graph.mode(graph.region(node)).grad for node in nodes}) < 2
+
+
+def undisturbed(graph: GraphView, *nodes: fx.Node) -> bool:
+    """Between the first and the last of these nodes grad mode stays, and nobody writes memory that
+    they read or return."""
+    if not one_grad_mode(graph, *nodes):
+        return False
+    if not graph.writes:
+        return True
+    first, last = min(nodes), max(nodes)
+    storages = graph.storages(source for n in nodes for source in (n, *n.all_input_nodes))
+    return not any(first < w.node < last and w.storages & storages for w in graph.writes)
 
 
 def agreement(graph: GraphView, op: Op, *tensors: fx.Node | None) -> Hashable:
     """What the members of one batch have in common apart from their op's own arguments.
 
-    Shape, type, device and layout of the given tensors, grad mode and autocast region, whether
-    autograd records the result, and how often the memory they read was written before. Members with
-    different keys never share a batch.
+    Shape, type, device and layout of the given tensors, grad mode and autocast region, and whether
+    autograd records the result. Members with different keys never share a batch. Writes to memory
+    are no property of one member: see `between_writes`.
     """
-    present = [tensor for tensor in tensors if tensor is not None]
     return (
         type(op),
         tuple(None if tensor is None else graph.spec(tensor).key() for tensor in tensors),
         graph.spec(op.node).dtype,
         graph.region(op.node),
         graph.needs_grad(op.node),
-        graph.epoch(present, op.node),
     )
 
 
@@ -123,6 +162,29 @@ def independent_groups(graph: GraphView, members: Sequence[fx.Node]) -> list[lis
         node = node.next
 
 
+def between_writes(graph: GraphView, members: Sequence[fx.Node]) -> list[list[fx.Node]]:
+    """The members, in graph order, parted wherever something writes memory that they read."""
+    storages = graph.storages(n for node in members for n in (node, *node.all_input_nodes))
+    writes = sorted(write.node for write in graph.writes if write.storages & storages)
+    parts: dict[int, list[fx.Node]] = {}
+    for node in members:
+        parts.setdefault(sum(write < node for write in writes), []).append(node)
+    return list(parts.values())
+
+
+def parting_write(graph: GraphView, nodes: Sequence[fx.Node]) -> fx.Node | None:
+    """A write that lies between nodes that read (or return) the memory it writes."""
+    if not graph.writes:
+        return None
+    memory = [(node, graph.storages((node, *node.all_input_nodes))) for node in nodes]
+    for write in graph.writes:
+        readers = [node for node, storages in memory if storages & write.storages]
+        sides = {reader < write.node for reader in readers if reader is not write.node}
+        if len(sides) == 2:
+            return write.node
+    return None
+
+
 def observes_strides(graph: GraphView, node: fx.Node) -> bool:
     """Somebody can tell with which strides the value lies in memory.
 
@@ -144,6 +206,51 @@ def observes_strides(graph: GraphView, node: fx.Node) -> bool:
                 return True
             pending.append(user)
     return False
+
+
+def costs_one_copy(graph: GraphView, node: fx.Node) -> bool:
+    """If the value lay in memory in another order, at most one copy would be made to put it right.
+
+    The editor makes one for all users where somebody observes strides. Else every GEMM, reshape and
+    op that nobody knows may make its own; pointwise ops read any strides.
+    """
+    if observes_strides(graph, node):
+        return True
+    pending, copies = [node], 0
+    while pending:
+        for user in pending.pop().users:
+            op = graph.read(user)
+            if isinstance(op, _VIEWS):
+                pending.append(user)
+            elif op is None or isinstance(op, (Linear, Reshape, LayerNorm)):
+                copies += 1
+    return copies < 2
+
+
+def has_own_layout(graph: GraphView, node: fx.Node) -> bool:
+    """The strides of the result do not depend on those of the inputs."""
+    return isinstance(graph.read(node), _LAYOUT_BARRIERS)
+
+
+def stands_in(graph: GraphView, old: fx.Node, new: fx.Node) -> bool:
+    """The existing value `new` can take the place of `old` as it is: no copy is needed to hide other
+    strides or newly shared memory from an outsider, and no user's grad mode is another."""
+    before, after = graph.spec(old), graph.spec(new)
+    if not one_grad_mode(graph, old, *old.users):
+        return False
+    if before.storage != after.storage and (is_written(graph, old, new) or escapes(graph, old)):
+        return False
+    return before.same_strides(after) or not observes_strides(graph, old)
+
+
+def unseen(graph: GraphView, old: fx.Node, layout: Spec, *, shared: bool = True) -> bool:
+    """No outsider can tell that `old` comes to lie in other memory, with the strides of `layout`.
+
+    `shared`: other values lie in that memory too. As `stands_in`, for a value not made yet.
+    """
+    if is_written(graph, old) or (shared and escapes(graph, old)):
+        return False
+    return graph.spec(old).same_strides(layout) or not observes_strides(graph, old)
 
 
 def escapes(graph: GraphView, node: fx.Node) -> bool:

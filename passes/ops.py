@@ -8,6 +8,7 @@ type `fx.Node` is a tensor; `Operand` is a tensor or a number.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from torch import fx
@@ -38,7 +39,7 @@ class Split(Op):
     dim: int
     is_view: ClassVar[bool] = True
 
-    @property
+    @cached_property
     def starts(self) -> tuple[int, ...]:
         """Offset of each part along `dim`."""
         offsets, position = [], 0

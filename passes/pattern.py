@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
@@ -48,7 +48,8 @@ class Match:
     rewrite (`m.outer`), `parameters` are what tells matches at one anchor apart.
     """
 
-    anchor: Op
+    #: The op at the anchor: of one of the pattern's `anchors`, which it alone can tell.
+    anchor: Any
     nodes: tuple[fx.Node, ...]
     roles: dict[str, Any] = field(default_factory=dict)
     parameters: tuple[tuple[str, object], ...] = ()
@@ -60,7 +61,12 @@ class Match:
             raise AttributeError(f"this match has no role {role!r}") from None
 
 
-def match(anchor: Op, *nodes: Op | fx.Node, parameters: dict[str, object] | None = None, **roles: Any) -> Match:
+def match(
+    anchor: Op,
+    *nodes: Op | fx.Node,
+    parameters: Mapping[str, object] | None = None,
+    **roles: Any,
+) -> Match:
     """A match of the anchor and the given further nodes; keyword arguments become roles."""
     found = dict.fromkeys([anchor.node, *(n.node if isinstance(n, Op) else n for n in nodes)])
     return Match(anchor, tuple(found), roles, tuple((parameters or {}).items()))
@@ -80,6 +86,8 @@ class Pattern(ABC):
     levels: ClassVar[frozenset[Dialect]] = frozenset({TORCH_IR, ATEN_IR})
     #: Always helps and is free: runs by itself around every step that changed something.
     cleanup: ClassVar[bool] = False
+    #: Runs once over the whole graph before anything else, to make later patterns possible.
+    normalizes: ClassVar[bool] = False
     #: Side conditions in words, for `passwright patterns`.
     conditions: ClassVar[tuple[str, ...]] = ()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,8 +57,8 @@ class Spec:
         return self.same_strides(replace(self, stride=contiguous_strides(self.shape)))
 
     def same_strides(self, other: Spec) -> bool:
-        """Laid out alike; the stride of a dim of size 1 says nothing."""
-        return all(
+        """Laid out alike; the stride of a dim of size 1 says nothing, nor do any without elements."""
+        return 0 in map(static, self.shape) or all(
             mine is theirs
             or (type(mine) is type(theirs) and str(mine) == str(theirs))
             or static(size) == 1
@@ -91,9 +91,26 @@ class Spec:
 AnySpec = Spec | tuple[Spec, ...] | None
 
 
+def parts_of(spec: AnySpec) -> tuple[Spec, ...]:
+    """Each tensor of a value: none, one, or several."""
+    return spec if isinstance(spec, tuple) else () if spec is None else (spec,)
+
+
+def each_part(spec: AnySpec, change: Callable[[Spec], Spec]) -> AnySpec:
+    """The value with every tensor's spec changed."""
+    if isinstance(spec, tuple):
+        return tuple(map(change, spec))
+    return None if spec is None else change(spec)
+
+
 def spec_of(value: Any) -> AnySpec:
-    """Spec of a fake (or real) tensor, of a tuple of tensors, or None for anything else."""
+    """Spec of a fake (or real) tensor, of a tuple of tensors, or None for anything else.
+
+    None as well for the wrapped tensors of `torch.func`, whose memory cannot be told.
+    """
     if isinstance(value, torch.Tensor):
+        if torch._C._functorch.is_functorch_wrapped_tensor(value):
+            return None
         strided = value.layout == torch.strided
         return Spec(
             tuple(value.shape),

@@ -56,6 +56,22 @@ def capture(
     return module, graph_inputs
 
 
+def random_inputs(graph: fx.Graph, seed: int = 0) -> list[torch.Tensor]:
+    """Real tensors for a graph of static shapes: normal numbers, integers from 0 to 3, booleans."""
+    generator = torch.Generator().manual_seed(seed)
+    dialect = Dialect.of(graph)
+    made = []
+    for node in graph.find_nodes(op="placeholder"):
+        fake = node.meta[dialect.value]
+        real = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+        if fake.is_floating_point() or fake.is_complex():
+            real.normal_(generator=generator)
+        else:
+            real.random_(0, 2 if fake.dtype is torch.bool else 4, generator=generator)
+        made.append(real.requires_grad_(fake.requires_grad))
+    return made
+
+
 def text(graph: fx.Graph) -> list[str]:
     """One short line a node: `cat = cat([a, b], 1)`; placeholders are left out."""
     lines = []
@@ -91,21 +107,39 @@ class Rewritten:
     diffs: list[list[str]] = field(default_factory=list)
     bitwise: bool = True
 
+    @property
+    def calls(self) -> list[str]:
+        """Names of all calls that are left (as `text` prints them), in graph order."""
+        return [line.split(" = ")[1].partition("(")[0] for line in self.after if " = " in line]
+
     def count(self, name: str) -> int:
-        """How many calls of this name (as `text` prints it) are left."""
-        return sum(f" = {name}(" in line for line in self.after)
+        """How many calls of this name are left."""
+        return self.calls.count(name)
 
     def check(self, *, gradients: bool = True) -> None:
-        """Values, strides and gradients are those of the original; raises AssertionError."""
+        """Values, strides and gradients are those of the original; raises AssertionError.
+
+        So are the inputs afterwards (a graph may write them), and which outputs require grad.
+        """
         expected, expected_grads = _run(self.original, self.inputs, gradients)
         actual, actual_grads = _run(self.module, self.inputs, gradients)
         exact = {"rtol": 0.0, "atol": 0.0} if self.bitwise else {}
-        torch.testing.assert_close(actual, expected, equal_nan=True, check_stride=True, **exact)
+        torch.testing.assert_close(actual, expected, equal_nan=True, **exact)
+        assert list(map(_strides, actual)) == list(map(_strides, expected))
+        wanted = [getattr(value, "requires_grad", None) for value in expected]
+        assert [getattr(value, "requires_grad", None) for value in actual] == wanted
         torch.testing.assert_close(actual_grads, expected_grads, equal_nan=True)
 
 
+def _strides(value: Any) -> tuple[int, ...] | None:
+    """Strides of a tensor, but for dims of size 1, where they mean nothing."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    return tuple(s for size, s in zip(value.shape, value.stride(), strict=True) if size != 1)
+
+
 def _run(module: fx.GraphModule, inputs: list[Any], gradients: bool) -> tuple[Any, Any]:
-    """Outputs, and gradients of a fixed random weighting of them for all float inputs."""
+    """Outputs and then inputs, and gradients of a fixed random weighting of the outputs."""
     fresh = [
         value.detach().clone().requires_grad_(value.requires_grad)
         if isinstance(value, torch.Tensor)
@@ -113,9 +147,10 @@ def _run(module: fx.GraphModule, inputs: list[Any], gradients: bool) -> tuple[An
         for value in inputs
     ]
     outputs = copy.deepcopy(module)(*fresh)
-    flat = [value for value in torch.utils._pytree.tree_leaves(outputs)]
+    flat = list(torch.utils._pytree.tree_leaves(outputs))
+    after = [value.detach() if isinstance(value, torch.Tensor) else value for value in fresh]
     if not gradients:
-        return flat, []
+        return [*flat, *after], []
     generator = torch.Generator().manual_seed(0)
     loss: Any = 0
     for value in flat:
@@ -124,8 +159,8 @@ def _run(module: fx.GraphModule, inputs: list[Any], gradients: bool) -> tuple[An
             loss = loss + (value * weight.to(value.dtype).to(value.device)).sum()
     wanted = [v for v in fresh if isinstance(v, torch.Tensor) and v.requires_grad]
     if not wanted or not isinstance(loss, torch.Tensor):
-        return flat, []
-    return flat, list(torch.autograd.grad(loss, wanted, allow_unused=True))
+        return [*flat, *after], []
+    return [*flat, *after], list(torch.autograd.grad(loss, wanted, materialize_grads=True))
 
 
 def rewrite(

@@ -2,8 +2,8 @@
 
 It is the cold start, where nothing was ever measured, and the yardstick of learned models. A rehearsal
 performs the step and its clean-up on the real graph and undoes them, so that the prediction is of what
-would really be there. Gain-to-go is found by rehearsing on: after a step, the follow-ups near it are
-tried, the best one taken, a few deep.
+would really be there. Gain-to-go is found by rehearsing on: after a step, the largest follow-up near it
+is taken, a few deep, and the best point on that way counts.
 
 The interval comes from the model's known error: what a step saves and what it adds are each uncertain
 by a factor, so a step that only removes work is sure to help, and one that trades much for much is not.
@@ -28,6 +28,7 @@ from passwright.scheduler.gain import GainModel, Interval, Prediction
 #: Part by which the time saved, and the time added, may be off.
 _UNCERTAINTY = 0.25
 _VERSION = 1
+_NOTHING = Interval(0.0, 0.0, 0.0)
 
 
 class AnalyticGainModel(GainModel):
@@ -45,29 +46,38 @@ class AnalyticGainModel(GainModel):
         return digest("analytic", _VERSION, self.device.key(), self.lookahead)
 
     def predict(
-        self, rewriter: Rewriter, candidates: Sequence[Candidate], *, training: bool
+        self,
+        rewriter: Rewriter,
+        candidates: Sequence[Candidate],
+        *,
+        training: bool,
+        ahead: bool = True,
     ) -> list[Prediction]:
         """Rehearses every candidate; when the allowance is used up, the rest is refused unseen."""
         cost = GraphCost(rewriter.view, self.device, training=training)
         before = cost.estimate()
-        return [self._predict(rewriter, candidate, cost, before) for candidate in candidates]
+        depth = self.lookahead if ahead else 0
+        return [self._predict(rewriter, c, cost, before, depth) for c in candidates]
 
     def _predict(
-        self, rewriter: Rewriter, candidate: Candidate, cost: GraphCost, before: Estimate
+        self,
+        rewriter: Rewriter,
+        candidate: Candidate,
+        cost: GraphCost,
+        before: Estimate,
+        depth: int,
     ) -> Prediction:
-        nothing = Interval(0.0, 0.0, 0.0)
         if self._left <= 0:
-            return Prediction(nothing, nothing, "not looked at: max_rehearsals reached")
+            return Prediction(_NOTHING, _NOTHING, refused="not looked at: max_rehearsals reached")
         self._left -= 1
         with rewriter.rehearsal():
             try:
                 record = rewriter.apply(candidate)
             except IllegalRewrite as error:
-                return Prediction(nothing, nothing, str(error))
-            after = cost.estimate()
-            gain = interval(before, after)
-            best = self._look_ahead(rewriter, record, cost, before, gain, self.lookahead)
-        return Prediction(gain, best)
+                return Prediction(_NOTHING, _NOTHING, refused=str(error))
+            gain = interval(before, cost.estimate())
+            to_go, path = self._look_ahead(rewriter, record, cost, before, gain, depth)
+        return Prediction(gain, to_go, path)
 
     def _look_ahead(
         self,
@@ -75,31 +85,31 @@ class AnalyticGainModel(GainModel):
         record: Record,
         cost: GraphCost,
         before: Estimate,
-        best: Interval,
+        gain: Interval,
         depth: int,
-    ) -> Interval:
-        """The best interval among this state and greedy continuations near the step."""
-        if depth == 0:
-            return best
-        follow_ups = rewriter.candidates(_near(record, rewriter), cleanup=False)
-        choices: list[tuple[float, Candidate]] = []
-        for candidate in follow_ups:
-            if self._left <= 0:
+    ) -> tuple[Interval, tuple[tuple[str, str], ...]]:
+        """The best point of one greedy continuation near the step, and the way there."""
+        best, best_path = gain, ()
+        path: tuple[tuple[str, str], ...] = ()
+        refused: set[str] = set()
+        while len(path) < depth and self._left > 0:
+            near = rewriter.candidates(_near(record, rewriter), cleanup=False)
+            # Whatever takes up most of what the step made is what it most likely prepared.
+            near.sort(key=lambda c: (-len(c.match.nodes), c.order))
+            chosen = next((c for c in near if c.key not in refused), None)
+            if chosen is None:
                 break
             self._left -= 1
-            with rewriter.rehearsal():
-                try:
-                    rewriter.apply(candidate)
-                except IllegalRewrite:
-                    continue
-                choices.append((interval(before, cost.estimate()).lower, candidate))
-        if not choices:
-            return best
-        _, chosen = max(choices, key=lambda choice: choice[0])
-        later = rewriter.apply(chosen)
-        reached = interval(before, cost.estimate())
-        best = max(best, reached, key=lambda found: found.lower)
-        return self._look_ahead(rewriter, later, cost, before, best, depth - 1)
+            try:
+                record.absorb(rewriter.apply(chosen))
+            except IllegalRewrite:
+                refused.add(chosen.key)
+                continue
+            path = (*path, (chosen.anchor, chosen.key))
+            reached = interval(before, cost.estimate())
+            if reached.lower > best.lower:
+                best, best_path = reached, path
+        return best, best_path
 
 
 def interval(before: Estimate, after: Estimate) -> Interval:

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import fx
 
-from passwright.scheduler.graph_pass import aten_options
+from passwright.scheduler.graph_pass import aten_passes
 from passwright.scheduler.inductor import compile_with_inductor, known_options
 from passwright.scheduler.optimize import Scheduler
 from passwright.scheduler.settings import Settings, unknown_name
@@ -34,10 +34,12 @@ def passwright(
     if settings.mode == "off":
         return compile_with_inductor(gm, example_inputs, mode=mode, options=inductor_options)
     scheduler = Scheduler.of(settings)
-    inductor_options = aten_options(scheduler, inductor_options)
+    passes = aten_passes(scheduler)
 
     def compile_module(module: fx.GraphModule) -> Callable[..., Any]:
-        return compile_with_inductor(module, example_inputs, mode=mode, options=inductor_options)
+        return compile_with_inductor(
+            module, example_inputs, mode=mode, options=inductor_options, passes=passes
+        )
 
     if settings.mode == "tune":
         from passwright.scheduler.tune import tune_graph

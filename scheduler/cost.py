@@ -230,7 +230,7 @@ class GraphCost:
         first = spec[0] if isinstance(spec, tuple) else spec
         assert first is not None
         work = _flops(self.view, node, first)
-        rate = self.device.matmul_rate(first.dtype, work)
+        rate = self.device.matmul_rate(first.dtype, work, first.numel)
         seconds = self.device.extern_launch + max(work / rate, self._traffic(self._bytes(node)))
         times = 3 if self.training else 1
         return times * seconds, times

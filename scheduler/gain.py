@@ -28,6 +28,8 @@ class Prediction:
     #: Of the best continuation that starts with this step. At least as informative as `gain`: a step
     #: that loses alone may open the way to one that wins.
     to_go: Interval
+    #: Anchor and key of the follow-ups that reach `to_go`, where the model knows them.
+    path: tuple[tuple[str, str], ...] = ()
     #: Why the candidate cannot be done after all, or "".
     refused: str = ""
 
@@ -45,6 +47,14 @@ class GainModel(ABC):
 
     @abstractmethod
     def predict(
-        self, rewriter: Rewriter, candidates: Sequence[Candidate], *, training: bool
+        self,
+        rewriter: Rewriter,
+        candidates: Sequence[Candidate],
+        *,
+        training: bool,
+        ahead: bool = True,
     ) -> list[Prediction]:
-        """One prediction a candidate, in order. Leaves the graph as it was."""
+        """One prediction a candidate, in order. Leaves the graph as it was.
+
+        With `ahead=False` only the gain of each step itself is asked for.
+        """

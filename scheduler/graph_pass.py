@@ -3,71 +3,71 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
-from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from passwright.passes.address import digest
 from passwright.passes.dialect import Dialect
 from passwright.scheduler.device import describe
-from passwright.scheduler.inductor import combine_passes
+from passwright.scheduler.inductor import graph_pass, with_pass
 from passwright.scheduler.optimize import Scheduler, is_training
 from passwright.scheduler.settings import Settings
 
+if TYPE_CHECKING:
+    from torch._inductor.custom_graph_pass import CustomGraphPass
+
 log = logging.getLogger(__name__)
 
+_TORCH_HOOK, _ATEN_HOOK = "pre_grad_custom_pass", "post_grad_custom_pre_pass"
 
-class PasswrightPass(CustomGraphPass):
-    """Plans and rewrites the graph it is given, in place; leaves it alone if anything fails."""
 
-    def __init__(self, scheduler: Scheduler, dialect: Dialect) -> None:
-        self.scheduler = scheduler
-        self.dialect = dialect
+def passwright_pass(scheduler: Scheduler, dialect: Dialect) -> CustomGraphPass:
+    """A pass that plans and rewrites the graph it is given, or leaves it alone if anything fails.
 
-    def __call__(self, graph: fx.Graph) -> None:
-        training = self.dialect is Dialect.TORCH and is_training(graph)
+    Its uuid covers code, patterns, gain model, settings and device; torch's caches use it as a key.
+    """
+
+    def run(graph: fx.Graph) -> None:
+        training = dialect is Dialect.TORCH and is_training(graph)
         try:
-            self.scheduler.plan_graph(graph, training=training)
+            scheduler.plan_graph(graph, training=training)
         except Exception as error:
             log.warning(
                 "%s graph left as it was: %s; rerun with TORCH_LOGS=+passwright for the traceback, or"
                 " set PASSWRIGHT_LEVELS=torch",
-                self.dialect.name,
+                dialect.name,
                 error,
             )
             log.debug("traceback", exc_info=True)
 
-    def uuid(self) -> Any:
-        """Covers code, patterns, gain model, settings and device; the caches use it as a key."""
+    def uuid() -> str:
         kind = "cuda" if torch.cuda.is_available() else "cpu"
-        context = self.scheduler.context(describe(torch.device(kind)))
-        return digest("passwright", self.dialect.value, context, self.scheduler.settings)
+        context = scheduler.context(describe(torch.device(kind)))
+        return digest("passwright", dialect.value, context, scheduler.settings)
+
+    return graph_pass(run, uuid)
 
 
-def aten_options(scheduler: Scheduler, options: dict[str, Any]) -> dict[str, Any]:
-    """`options` with our ATen-IR pass beside whatever the user has there."""
+def aten_passes(scheduler: Scheduler) -> dict[str, CustomGraphPass]:
+    """The hook and the pass for ATen-IR, if the settings ask for that level."""
     if scheduler.settings.levels != "torch+aten":
-        return options
-    return options | _hook(options, "post_grad_custom_pre_pass", scheduler, Dialect.ATEN)
+        return {}
+    return {_ATEN_HOOK: passwright_pass(scheduler, Dialect.ATEN)}
 
 
 def passwright_options(**settings: Any) -> dict[str, Any]:
     """Options for stock `torch.compile` that run Passwright as Inductor passes.
 
     Takes the settings as keywords (mode="tune" needs the backend) and raises SettingsError for a wrong
-    one.
+    one. A pass that is set in `torch._inductor.config` keeps running, before ours.
     """
     scheduler = Scheduler.of(Settings.resolve(settings))
+    options: dict[str, Any] = {}
     if scheduler.settings.mode == "off":
-        return {}
-    options = _hook({}, "pre_grad_custom_pass", scheduler, Dialect.TORCH)
-    return aten_options(scheduler, options)
-
-
-def _hook(
-    options: dict[str, Any], name: str, scheduler: Scheduler, dialect: Dialect
-) -> dict[str, Any]:
-    existing = options.get(name, getattr(torch._inductor.config, name))
-    return {name: combine_passes(existing, PasswrightPass(scheduler, dialect))}
+        return options
+    passes = {_TORCH_HOOK: passwright_pass(scheduler, Dialect.TORCH), **aten_passes(scheduler)}
+    for hook, ours in passes.items():
+        options = with_pass(options, hook, ours)
+    return options

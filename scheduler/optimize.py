@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +21,10 @@ from passwright.passes.table import PatternTable, default_table
 from passwright.scheduler.analytic import AnalyticGainModel
 from passwright.scheduler.device import DeviceDescriptor, describe
 from passwright.scheduler.gain import GainModel
-from passwright.scheduler.inductor import cache_directory, torch_versions
+from passwright.scheduler.inductor import cache_directory, clone_for_compile, torch_versions
 from passwright.scheduler.plan import Plan, load, speedup
 from passwright.scheduler.planner import Planner, replay
-from passwright.scheduler.settings import Settings
+from passwright.scheduler.settings import Settings, unknown_name
 from passwright.scheduler.store import PlanStore
 
 log = logging.getLogger(__name__)
@@ -44,8 +43,6 @@ class Scheduler:
         table = default_table()
         for name in (*settings.patterns, *settings.without):
             if name not in table:
-                from passwright.scheduler.settings import unknown_name
-
                 raise unknown_name("patterns", name, (p.name() for p in table))
         if settings.patterns:
             table = table.only(settings.patterns)
@@ -67,7 +64,7 @@ class Scheduler:
         return digest(
             self.table.version,
             self.model(device).version,
-            sorted(torch_versions().items()),
+            sorted(map(str, torch_versions().items())),
             (s.relaxed, s.min_gain, s.lookahead, s.max_steps, s.max_rehearsals),
         )
 
@@ -117,7 +114,7 @@ class Scheduler:
         """A rewritten copy of the module and its plan; the module itself and None if anything fails."""
         try:
             training = is_training(module.graph)
-            rewritten = copy_module(module)
+            rewritten = clone_for_compile(module)
             plan = self.plan_graph(rewritten.graph, training=training)
             rewritten.recompile()
             if plan.steps and self.settings.verify == "numeric":
@@ -155,15 +152,6 @@ def read_plan(path: str) -> Plan:
         raise PlanFormatError(f"plan file {path}: {error.strerror}") from error
     except PlanFormatError as error:
         raise PlanFormatError(f"plan file {path}: {error}") from error
-
-
-def copy_module(module: fx.GraphModule) -> fx.GraphModule:
-    """A module with a graph of its own, sharing parameters, fake tensors and notes with the old."""
-    copied = fx.GraphModule(module, copy.deepcopy(module.graph))
-    copied.meta = dict(module.meta)
-    for name, value in vars(module).items():
-        copied.__dict__.setdefault(name, value)
-    return copied
 
 
 def device_of(view: GraphView) -> torch.device:

@@ -73,7 +73,7 @@ class Planner:
     def _clean_up_first(self) -> None:
         """One sweep before all else: what is free and always helps needs no choice."""
         sweep = self.rewriter.sweep()
-        [prediction] = self.model.predict(self.rewriter, [sweep], training=self.training)
+        [prediction] = self._predict([sweep], ahead=False)
         record = self._apply(sweep, prediction)
         if record is not None and not record.inserted and not record.replaced:
             self._undo_last()
@@ -85,7 +85,7 @@ class Planner:
             candidates = self._allowed()
             if not candidates:
                 return "no candidate left"
-            predictions = self.model.predict(self.rewriter, candidates, training=self.training)
+            predictions = self._predict(candidates)
             if not self._take(list(zip(candidates, predictions, strict=True))):
                 return "no candidate expected to gain"
         return "max_steps reached"
@@ -104,25 +104,47 @@ class Planner:
             reason = self._reason_against(candidate, prediction, taken)
             if not reason:
                 # Applying the others may have changed what this one matched.
-                current = self.rewriter.find(candidate.anchor, candidate.key)
-                if current is None or self._apply(current, prediction) is None:
-                    reason = "no longer legal after an earlier step"
-                else:
-                    taken.append(candidate)
-                    continue
+                reason = self._go(candidate, prediction)
+            if not reason:
+                taken.append(candidate)
+                continue
             self._left[candidate.label] = LeftOut(candidate.label, reason, prediction.gain)
         return len(taken)
+
+    def _go(self, candidate: Candidate, prediction: Prediction) -> str:
+        """Takes the candidate and the way that the model foresaw from it; why it did not, or ""."""
+        start = len(self._done)
+        current = self.rewriter.find(candidate.anchor, candidate.key)
+        if current is None or self._apply(current, prediction) is None:
+            return "no longer legal after an earlier step"
+        for place in prediction.path:
+            follow_up = self.rewriter.find(*place)
+            if follow_up is None or len(self._done) >= self.settings.max_steps:
+                break
+            [again] = self._predict([follow_up], ahead=False)
+            if self._apply(follow_up, again) is None:
+                break
+        reached = sum(done.step.gain.mean for done in self._done[start:])
+        if reached >= self.settings.min_gain:
+            return ""
+        while len(self._done) > start:
+            self._undo_last()
+        return "what should have followed it is no longer there"
+
+    def _predict(self, candidates: list[Candidate], *, ahead: bool = True) -> list[Prediction]:
+        return self.model.predict(
+            self.rewriter, candidates, training=self.training, ahead=ahead
+        )
 
     def _reason_against(
         self, candidate: Candidate, prediction: Prediction, taken: list[Candidate]
     ) -> str:
+        """Why not to take this candidate now, or "" if it is worth a step."""
         if prediction.refused:
             return prediction.refused
-        # Only the first of a round may count on what follows it; the others must pay by themselves,
-        # since their continuations were foreseen on another graph.
-        worth = prediction.gain if taken else prediction.to_go
-        if worth.lower < self.settings.min_gain:
-            return "predicted slower" if worth.upper < 0 else "gain not certain enough"
+        if prediction.to_go.lower < self.settings.min_gain:
+            slower = prediction.to_go.upper < 0
+            return "predicted slower" if slower else "gain not certain enough"
         for other in taken:
             if candidate.conflicts(other):
                 return f"conflicts with {other.label}"

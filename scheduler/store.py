@@ -34,7 +34,7 @@ class PlanStore:
         """The stored plan, or None; a damaged or foreign file counts as none, with a warning."""
         try:
             return load(self.path(key).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, PlanFormatError) as error:
             self._warn(f"stored plan {self.path(key)} is not used ({error}); a new one is made")

@@ -19,7 +19,8 @@ from passwright.passes.graph import GraphView
 from passwright.passes.verify import sample_inputs
 from passwright.scheduler.device import describe
 from passwright.scheduler.gain import Interval
-from passwright.scheduler.optimize import Scheduler, copy_module, device_of, is_training, report
+from passwright.scheduler.inductor import clone_for_compile
+from passwright.scheduler.optimize import Scheduler, device_of, is_training, report
 from passwright.scheduler.plan import Plan
 from passwright.scheduler.timing import Comparison, compare, graph_step
 
@@ -72,7 +73,7 @@ def _variants(
 ) -> list[Variant]:
     """Doing nothing first; then every different plan that compiles."""
     nothing = Plan(GraphView(gm.graph).fingerprint, origin="measured", stopped="default is faster")
-    found = [Variant(DEFAULT, nothing, compile_module(copy_module(gm)))]
+    found = [Variant(DEFAULT, nothing, compile_module(clone_for_compile(gm)))]
     seen: set[tuple[str, ...]] = {()}
     for name, min_gain in (("predicted", scheduler.settings.min_gain), ("bold", _BOLD)):
         settings = replace(scheduler.settings, mode="predict", min_gain=min_gain)

@@ -146,21 +146,38 @@ class SharedLinears(nn.Module):
         return out
 
 
-def _normal(columns: int) -> Callable[[InputSource], tuple[Tensor]]:
-    return lambda draw: (draw.normal(columns),)
+PIECES, BRANCHES, WIDTH = 64, 32, 32
+
+
+def _parts(draw: InputSource) -> tuple[Tensor]:
+    return (draw.normal(draw.size * WIDTH),)
+
+
+def _columns(draw: InputSource) -> tuple[Tensor]:
+    return (draw.normal(256),)
 
 
 WORKLOADS: tuple[Workload, ...] = (
-    Workload("own:split_cat", "splitcat", None, lambda _: SplitCat(), _normal(64 * 32), 256),
+    Workload("own:split_cat", "splitcat", None, lambda s: SplitCat(s.size), _parts, 256, PIECES),
     Workload(
         "own:split_cat_reversed",
         "splitcat",
         None,
-        lambda _: SplitCat(reverse=True),
-        _normal(64 * 32),
+        lambda s: SplitCat(s.size, reverse=True),
+        _parts,
         256,
+        PIECES,
     ),
-    Workload("own:norm_branches", "normbranches", None, lambda _: NormBranches(), _normal(32 * 32)),
-    Workload("own:mmoe", "mmoe", None, lambda _: MMoE(), _normal(256)),
-    Workload("own:shared_linears", "sharedlinears", None, lambda _: SharedLinears(), _normal(256)),
+    Workload(
+        "own:norm_branches",
+        "normbranches",
+        None,
+        lambda s: NormBranches(s.size),
+        _parts,
+        size=BRANCHES,
+    ),
+    Workload("own:mmoe", "mmoe", None, lambda _: MMoE(), _columns, size=None),
+    Workload(
+        "own:shared_linears", "sharedlinears", None, lambda _: SharedLinears(), _columns, size=None
+    ),
 )

@@ -18,12 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from passwright.training.workloads.inputs import (
-    CATEGORICAL,
     EMBEDDING,
     HISTORY,
     HISTORY_LENGTH,
-    NUMERICAL,
     VOCABULARY,
+    Fields,
     InputSource,
 )
 from passwright.training.workloads.weights import redraw
@@ -73,9 +72,9 @@ _ENTRIES = {
 }
 
 
-def _columns(api: ModuleType, history: bool) -> list[Any]:
-    columns = [api.SparseFeat(name, VOCABULARY, EMBEDDING) for name in CATEGORICAL]
-    columns += [api.DenseFeat(name, 1) for name in NUMERICAL]
+def _columns(api: ModuleType, fields: Fields, history: bool) -> list[Any]:
+    columns = [api.SparseFeat(name, VOCABULARY, EMBEDDING) for name in fields.categorical]
+    columns += [api.DenseFeat(name, 1) for name in fields.numerical]
     if history:
         columns += [api.SparseFeat(name, VOCABULARY, EMBEDDING) for name in HISTORY]
         columns += [
@@ -92,7 +91,8 @@ def _columns(api: ModuleType, history: bool) -> list[Any]:
 def _construct(entry: _Entry, setup: Setup) -> nn.Module:
     with _no_version_check():
         require("deepctr_torch", PACKAGE)
-        columns = _columns(require("deepctr_torch.inputs", PACKAGE), entry.history)
+        api = require("deepctr_torch.inputs", PACKAGE)
+        columns = _columns(api, Fields.of(setup.size), entry.history)
         cls = getattr(require("deepctr_torch.models", PACKAGE), entry.cls)
     arguments: list[Any] = [columns, columns] if entry.linear_part else [columns]
     if entry.history:
@@ -124,7 +124,8 @@ def _no_version_check() -> Iterator[None]:
 
 def _matrix(history: bool, draw: InputSource) -> tuple[Tensor]:
     """A float32 matrix (batch, 39), or (batch, 142) with histories, in the columns' order."""
-    parts = [draw.ids(len(CATEGORICAL)).float(), draw.uniform(len(NUMERICAL))]
+    fields = draw.fields
+    parts = [draw.ids(len(fields.categorical)).float(), draw.uniform(len(fields.numerical))]
     if history:
         # The package puts the length after the first history that names it.
         parts += [

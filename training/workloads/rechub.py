@@ -13,12 +13,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from passwright.training.workloads.inputs import (
-    CATEGORICAL,
     EMBEDDING,
     HISTORY,
     HISTORY_LENGTH,
-    NUMERICAL,
     VOCABULARY,
+    Fields,
     InputSource,
 )
 from passwright.training.workloads.weights import redraw
@@ -35,10 +34,10 @@ class _Fields:
     rechub keeps a field's embedding table on its description, so no two models may share one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fields: Fields) -> None:
         self._api = require("torch_rechub.basic.features", PACKAGE)
-        self.sparse = [self._sparse(name) for name in CATEGORICAL]
-        self.dense = [self._api.DenseFeature(name) for name in NUMERICAL]
+        self.sparse = [self._sparse(name) for name in fields.categorical]
+        self.dense = [self._api.DenseFeature(name) for name in fields.numerical]
 
     @property
     def all(self) -> list[Any]:
@@ -73,6 +72,10 @@ def _mlp(*widths: int) -> dict[str, Any]:
 
 def _towers(width: int) -> list[dict[str, Any]]:
     return [_mlp(width) for _ in range(TASKS)]
+
+
+def _halves(columns: list[Any]) -> tuple[list[Any], list[Any]]:
+    return columns[: len(columns) // 2], columns[len(columns) // 2 :]
 
 
 _Construct = Callable[[Any, _Fields], nn.Module]
@@ -122,7 +125,7 @@ _MULTI_TASK: dict[str, tuple[str, _Construct]] = {
     "AITM": ("aitm", lambda api, f: api.AITM(f.all, TASKS, _mlp(128, 64), _towers(32))),
     "ESMM": (
         "esmm",
-        lambda api, f: api.ESMM(f.sparse[:13], f.sparse[13:], _mlp(128, 64), _mlp(128, 64)),
+        lambda api, f: api.ESMM(*_halves(f.sparse), _mlp(128, 64), _mlp(128, 64)),
     ),
 }
 
@@ -136,12 +139,13 @@ def _fields_and_history(draw: InputSource) -> tuple[dict[str, Tensor]]:
     return (draw.by_field() | target | draw.sequences(f"hist_{name}" for name in HISTORY),)
 
 
-def _construct(module: str, make: _Construct, _: Setup) -> nn.Module:
-    return redraw(make(require(f"torch_rechub.models.{module}", PACKAGE), _Fields()))
+def _construct(module: str, make: _Construct, setup: Setup) -> nn.Module:
+    fields = _Fields(Fields.of(setup.size))
+    return redraw(make(require(f"torch_rechub.models.{module}", PACKAGE), fields))
 
 
-def _sasrec(_: Setup) -> nn.Module:
-    fields = _Fields()
+def _sasrec(setup: Setup) -> nn.Module:
+    fields = _Fields(Fields.of(setup.size))
     sequences = [
         fields.sequence("seq", SEQUENCE_EMBEDDING),
         fields.sequence("pos", SEQUENCE_EMBEDDING, shared_with="seq"),
@@ -170,5 +174,5 @@ WORKLOADS: tuple[Workload, ...] = (
     *_group("ranking", _RANKING),
     *_group("ranking", _RANKING_ON_HISTORY, _fields_and_history),
     *_group("multi_task", _MULTI_TASK),
-    Workload("zoo:rechub/SASRec", "sasrec", PACKAGE, _sasrec, _sequences),
+    Workload("zoo:rechub/SASRec", "sasrec", PACKAGE, _sasrec, _sequences, size=None),
 )

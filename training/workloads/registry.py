@@ -59,13 +59,22 @@ def names(source: str | None = None) -> list[str]:
 def find(name: str) -> Workload:
     """The workload of that name, `zoo:rechub/MMOE` or shorter `rechub:MMOE`.
 
+    `zoo:rechub/MMOE?fields=9` is the same model with 9 fields; for our own models they are the
+    pieces or branches.
+
     Raises:
         WorkloadError: there is none; the message holds the closest names.
     """
+    name, _, query = name.partition("?")
     workload = _BY_NAME.get(short_name(name))
     if workload is None:
         raise WorkloadError(f"unknown workload {name!r}; {_suggestion(short_name(name))}")
-    return workload
+    if not query:
+        return workload
+    key, _, value = query.partition("=")
+    if key != "fields" or not value.isdecimal():
+        raise WorkloadError(f"?{query} is not understood; only ?fields=NUMBER may follow a name")
+    return workload.sized(int(value))
 
 
 def build(

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from passwright.training.workloads.inputs import CATEGORICAL, NUMERICAL, VOCABULARY, InputSource
+from passwright.training.workloads.inputs import VOCABULARY, Fields, InputSource
 from passwright.training.workloads.workload import Setup, Workload, require
 
 PACKAGE = "rtdl_revisiting_models"
 BLOCKS = 2
 
 
-def _construct(_: Setup) -> nn.Module:
+def _construct(setup: Setup) -> nn.Module:
+    fields = Fields.of(setup.size)
     cls = require("rtdl_revisiting_models", PACKAGE).FTTransformer
     model: nn.Module = cls(
-        n_cont_features=len(NUMERICAL),
-        cat_cardinalities=[VOCABULARY] * len(CATEGORICAL),
+        n_cont_features=len(fields.numerical),
+        cat_cardinalities=[VOCABULARY] * len(fields.categorical),
         d_out=1,
         **cls.get_default_kwargs(n_blocks=BLOCKS),
     )
@@ -27,7 +28,8 @@ def _construct(_: Setup) -> nn.Module:
 
 
 def _columns(draw: InputSource) -> tuple[Tensor, Tensor]:
-    return draw.uniform(len(NUMERICAL)), draw.ids(len(CATEGORICAL), low=0)
+    fields = draw.fields
+    return draw.uniform(len(fields.numerical)), draw.ids(len(fields.categorical), low=0)
 
 
 WORKLOADS: tuple[Workload, ...] = (

@@ -1,7 +1,8 @@
 """Models of torchfm 0.7.0 (MIT): factorisation machines over one matrix of ids.
 
-All fields share one embedding table with an offset a field, except in FFM, which has 39 tables, one
-for each field that another can meet, and then loops over 741 pairs.
+The numerical fields are taken as bucketed, so that every field is categorical. All fields share one
+embedding table with an offset a field, except in FFM, which has a table for each field that another
+can meet (39) and then loops over all pairs (741).
 """
 
 from __future__ import annotations
@@ -11,19 +12,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from passwright.training.workloads.inputs import (
-    CATEGORICAL,
-    EMBEDDING,
-    NUMERICAL,
-    VOCABULARY,
-    InputSource,
-)
+from passwright.training.workloads.inputs import EMBEDDING, VOCABULARY, InputSource
 from passwright.training.workloads.weights import redraw
 from passwright.training.workloads.workload import Setup, Workload, require
 
 PACKAGE = "torchfm"
-# The numerical fields are taken as bucketed, so that every field is categorical.
-FIELDS = len(CATEGORICAL) + len(NUMERICAL)
 
 _Entry = tuple[str, str, str, dict[str, Any]]
 
@@ -51,14 +44,14 @@ _ENTRIES: dict[str, _Entry] = {
 }
 
 
-def _construct(entry: _Entry, _: Setup) -> nn.Module:
+def _construct(entry: _Entry, setup: Setup) -> nn.Module:
     _family, module, cls, options = entry
     api = require(f"torchfm.model.{module}", PACKAGE)
-    return redraw(getattr(api, cls)([VOCABULARY] * FIELDS, EMBEDDING, **options))
+    return redraw(getattr(api, cls)([VOCABULARY] * setup.size, EMBEDDING, **options))
 
 
 def _ids(draw: InputSource) -> tuple[Tensor]:
-    return (draw.ids(FIELDS, low=0),)
+    return (draw.ids(draw.size, low=0),)
 
 
 WORKLOADS: tuple[Workload, ...] = tuple(

@@ -8,7 +8,7 @@ import io
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -17,9 +17,11 @@ import torch
 from torch import nn
 
 from passwright.passes.errors import WorkloadError
-from passwright.training.workloads.inputs import InputSource
+from passwright.training.workloads.inputs import FIELDS, InputSource
 
 INSTALL_ZOO = "pip install 'passwright[zoo]'"
+#: Fewer fields than this are no model of interactions between fields.
+SMALLEST = 3
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Setup:
 
     seed: int
     device: torch.device
+    #: How many fields, pieces or branches.
+    size: int = FIELDS
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Workload:
         construct: makes the module; it is called with the random generators seeded.
         inputs: draws the positional arguments of one call.
         batch: the batch that is used when none is asked for.
+        size: how many fields, pieces or branches the model has, which decides how long it compiles;
+            None where nothing of the kind can be chosen.
     """
 
     name: str
@@ -50,6 +56,19 @@ class Workload:
     construct: Callable[[Setup], nn.Module]
     inputs: Callable[[InputSource], tuple[Any, ...]]
     batch: int = 512
+    size: int | None = FIELDS
+
+    def sized(self, size: int) -> Workload:
+        """The same model with another number of fields, pieces or branches.
+
+        Raises:
+            WorkloadError: it cannot be chosen for this model, or is too small.
+        """
+        if self.size is None:
+            raise WorkloadError(f"{self.name} has no number of fields to choose")
+        if size < SMALLEST:
+            raise WorkloadError(f"{self.name} needs at least {SMALLEST} fields, not {size}")
+        return replace(self, name=f"{self.name}?fields={size}", size=size)
 
     @property
     def source(self) -> str:
@@ -78,7 +97,7 @@ class Workload:
         Raises:
             WorkloadError: the package that holds the model is not installed.
         """
-        setup = Setup(seed, torch.device(device))
+        setup = Setup(seed, torch.device(device), self.size or FIELDS)
         with quiet(), seeded(seed):
             module = self.construct(setup)
         module = module.to(setup.device).train(train)
@@ -88,7 +107,8 @@ class Workload:
         self, *, batch: int | None = None, seed: int = 0, device: str | torch.device = "cpu"
     ) -> tuple[Any, ...]:
         """Draw the arguments of one call, without making the module."""
-        source = InputSource(self.batch if batch is None else batch, seed)
+        rows = self.batch if batch is None else batch
+        source = InputSource(rows, seed, self.size or FIELDS)
         return tuple(_move(value, torch.device(device)) for value in self.inputs(source))
 
 

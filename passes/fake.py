@@ -1,0 +1,161 @@
+"""What torch's fake tensors tell the editor: specs of new calls, and of values that moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from passwright.passes.errors import IllegalRewrite
+from passwright.passes.graph import GraphView
+from passwright.passes.legality import has_own_layout, same
+from passwright.passes.spec import AnySpec, Size, Spec, each_part, parts_of, spec_of
+from passwright.passes.symbolic import forbid_new_guards
+
+
+class FakeRuns:
+    """Mixin of `GraphEditor`."""
+
+    view: GraphView
+    _undo: list[Callable[[], None]]
+    #: Nodes that steps inserted.
+    _made: dict[fx.Node, None]
+
+    def _run_fake(self, node: fx.Node, region: int) -> AnySpec:
+        """Runs the node on fake tensors under its region's autocast, and stores the result."""
+        key = self.view.dialect.value
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), self._fake)
+        mode = self._fake_mode(node)
+        with ExitStack() as stack:
+            stack.enter_context(mode)
+            stack.enter_context(torch.no_grad())
+            # Without it some meta functions cannot take symbolic sizes.
+            stack.enter_context(enable_python_dispatcher())
+            stack.enter_context(forbid_new_guards(mode))
+            for cast in self.view.mode(region).autocasts:
+                device, dtype, enabled, cache = cast.args
+                stack.enter_context(torch.autocast(device, dtype, enabled, cache))  # type: ignore[arg-type]
+            try:
+                if isinstance(node.target, str):
+                    value = getattr(args[0], node.target)(*args[1:], **kwargs)
+                else:
+                    value = node.target(*args, **kwargs)
+            except Exception as error:
+                raise IllegalRewrite(f"{node.format_node()} cannot be computed: {error}") from error
+        node.meta[key] = tuple(value) if isinstance(value, list) else value
+        return self._known(node, spec_of(value))
+
+    def _fake(self, node: fx.Node) -> Any:
+        """Fake value of a node; made on demand for nodes whose builder foretold the spec."""
+        if self.view.dialect.value not in node.meta:
+            if node not in self._made:
+                raise IllegalRewrite(f"{node.name} has no fake tensor")
+            self._run_fake(node, self.view.region(node))
+        return node.meta[self.view.dialect.value]
+
+    def _fake_mode(self, node: fx.Node) -> FakeTensorMode:
+        for source in node.all_input_nodes:
+            value = self._fake(source)
+            for part in value if isinstance(value, (tuple, list)) else (value,):
+                mode = getattr(part, "fake_mode", None)
+                if isinstance(mode, FakeTensorMode):
+                    return mode
+        raise IllegalRewrite(f"{node.name} has no fake tensor among its arguments")
+
+    def _known(self, node: fx.Node, found: AnySpec) -> AnySpec:
+        """`found`, with memory of the node's inputs named as the view names it: a foretold or moved
+        value lies elsewhere than its fake tensor."""
+        names: dict[int, tuple[int, Size]] = {}
+        for source in node.all_input_nodes:
+            fakes = parts_of(spec_of(source.meta.get(self.view.dialect.value)))
+            for fake, known in zip(fakes, parts_of(self.view.any_spec(source)), strict=False):
+                names[fake.storage] = (known.storage, known.offset - fake.offset)
+
+        def named(part: Spec) -> Spec:
+            storage, further = names.get(part.storage, (part.storage, 0))
+            return replace(part, storage=storage, offset=part.offset + further)
+
+        return each_part(found, named)
+
+    # ---- values below one that was replaced
+
+    def _follow(self, users: Iterable[fx.Node], before: Spec, after: Spec) -> None:
+        """What is known of the users, now that the value they use lies elsewhere in memory."""
+        if not before.same_strides(after):
+            self._relayout(users, before)
+        elif before.storage != after.storage or not same(before.offset, after.offset):
+            self._shift(users, before, after)
+
+    def _shift(self, users: Iterable[fx.Node], before: Spec, after: Spec) -> None:
+        """Views lie in the new memory, as far from the value as they were."""
+
+        def moved(part: Spec) -> Spec:
+            if part.storage != before.storage:
+                return part
+            offset = part.offset - before.offset + after.offset
+            return replace(part, storage=after.storage, offset=offset)
+
+        pending = list(users)
+        while pending:
+            node = pending.pop()
+            spec = self.view.any_spec(node)
+            if before.storage in self.view.storages([node]):
+                self._restate(node, each_part(spec, moved))
+                pending += node.users
+
+    def _relayout(self, users: Iterable[fx.Node], before: Spec) -> None:
+        """Other strides go on through views and pointwise ops, until an op that has its own."""
+        left = {before.storage}
+        pending = set(users)
+        while pending:
+            node = min(pending)
+            pending.remove(node)
+            old = self.view.any_spec(node)
+            if old is None or has_own_layout(self.view, node):
+                continue
+            self._keep_fake(node)
+            new = self._run_fake(node, self.view.region(node))
+            shared = self.view.storages(node.all_input_nodes)
+            pairs = list(zip(parts_of(old), parts_of(new), strict=True))
+            stated = [_keep_memory(was, now, shared, left) for was, now in pairs]
+            if any(not _same_place(was, now) for (was, _), now in zip(pairs, stated, strict=True)):
+                left |= self.view.storages([node])
+                self._restate(node, tuple(stated) if isinstance(old, tuple) else stated[0])
+                pending |= set(node.users)
+
+    def _restate(self, node: fx.Node, spec: AnySpec) -> None:
+        old = self.view.any_spec(node)
+        self.view.restate(node, spec)
+        self._undo.append(lambda: self.view.restate(node, old))
+
+    def _keep_fake(self, node: fx.Node) -> None:
+        """Undoing the step brings the node's present fake tensor back."""
+        key = self.view.dialect.value
+        value = node.meta.get(key)
+
+        def undo() -> None:
+            node.meta.pop(key, None)
+            if value is not None:
+                node.meta[key] = value
+
+        self._undo.append(undo)
+
+
+def _keep_memory(was: Spec, now: Spec, shared: frozenset[int], left: set[int]) -> Spec:
+    """`now`; memory of its own, if the value had such before, keeps its number."""
+    own = now.storage not in shared and was.storage not in left
+    return replace(now, storage=was.storage) if own else now
+
+
+def _same_place(first: Spec, second: Spec) -> bool:
+    return (
+        first.storage == second.storage
+        and first.same_strides(second)
+        and same(first.offset, second.offset)
+    )

@@ -1,0 +1,241 @@
+"""Cats that are cut up again, or poured into another cat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import fx
+
+from passwright.passes.editor import GraphEditor
+from passwright.passes.graph import GraphView
+from passwright.passes.legality import is_written, only_user, stands_in, undisturbed, unseen
+from passwright.passes.ops import Cat, Piece, Slice, Split
+from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
+from passwright.passes.windows import Window, atoms, cut_out, extent, is_whole, parts_of_cat, window
+
+
+class FlattenNestedCats(Pattern):
+    """A cat that only flows into cats along its own dim, whole or in parts, is spread out in them.
+
+    cat([cat([a, b]), c])                   ==>   cat([a, b, c])
+    cat(reversed(split(cat([a, b]), ...)))  ==>   cat of b and a, cut where a piece ends
+
+    One copy less. Left alone where the cats together would get more inputs than before.
+    """
+
+    direction = Direction.VERTICAL
+    exactness = Exactness.BITWISE
+    anchors = frozenset({Cat})
+    cleanup = True
+    conditions = ("same dim", "no other kind of user", "not more inputs in all", "no writes")
+
+    def matches(self, graph: GraphView, inner: Cat) -> Iterator[Match]:
+        readers = _reading_cats(graph, inner) if len(inner.inputs) > 1 else None
+        if not readers or is_written(graph, inner.node, *readers[0]):
+            return
+        outers, views = readers
+        poured = [_poured(graph, inner, graph.producer(node, Cat)) for node in outers]
+        if not all(part for each in poured for part in each.values()):
+            return
+        windows = [w for each in poured for parts in each.values() for w in parts]
+        pieces = atoms(graph, windows, inner.dim)
+        grown = sum(len(pieces[w]) for w in windows) - sum(map(len, poured))
+        if grown <= len(inner.inputs) and undisturbed(graph, inner.node, *outers, *views):
+            yield match(inner, *outers, *views, outers=outers, windows=windows)
+
+    def rewrite(self, m: Match, edit: GraphEditor) -> None:
+        inner = m.anchor
+        nodes = cut_out(edit, m.windows, inner.dim)
+        for outer in m.outers:
+            # One outer cat may flow into the next, so look at it as it is by now.
+            cat = edit.view.producer(outer, Cat)
+            assert cat is not None
+            poured = _poured(edit.view, inner, cat)
+            inputs: list[fx.Node] = []
+            for position, node in enumerate(cat.inputs):
+                parts = poured.get(position)
+                inputs += [node] if parts is None else [n for w in parts for n in nodes[w]]
+            edit.replace(outer, edit.cat(inputs, cat.dim))
+
+
+class SplitOfCat(Pattern):
+    """A piece of a cat that is one of its inputs, or lies within one, is taken from there.
+
+    split(cat([a, b]), [4, 8])   ==>   a, b                       where a is 4 long and b 8
+    split(cat([a, b]), 2)        ==>   split(a, 2), split(b, 2)   if the cat has no other user
+
+    One piece that spans several inputs becomes a smaller cat, if the large one then goes.
+    """
+
+    direction = Direction.VERTICAL
+    exactness = Exactness.BITWISE
+    anchors = frozenset({Split})
+    cleanup = True
+    conditions = ("same dim", "no outsider sees the piece's strides or memory", "no writes")
+
+    def matches(self, graph: GraphView, split: Split) -> Iterator[Match]:
+        cat, parts = _movable(graph, split)
+        if cat is None:
+            return
+        spanning = sum(len(part) > 1 for part in parts.values())
+        if not (_dies(graph, cat, split, parts) and spanning <= 1):
+            whole = {i for i, p in parts.items() if len(p) == 1 and is_whole(graph, p[0], cat.dim)}
+            parts = {i: p for i, p in parts.items() if i in whole}
+        if parts:
+            yield _apart(graph, split, cat, parts)
+
+    def rewrite(self, m: Match, edit: GraphEditor) -> None:
+        take_apart(m, edit)
+
+
+class SplitCatIntoCats(Pattern):
+    """A cat that is only split becomes several smaller cats, one for each piece.
+
+    split(cat([a, b, c, d]), 8)   ==>   cat([a, b]), cat([c, d])   where each is 4 long
+
+    The same bytes in more kernels, each independent of the others.
+    """
+
+    direction = Direction.VERTICAL
+    exactness = Exactness.BITWISE
+    anchors = frozenset({Split})
+    conditions = (
+        "same dim",
+        "the cat has no other user",
+        "two or more pieces span several inputs",
+        "no outsider sees the pieces' strides or memory",
+        "no writes",
+    )
+
+    def matches(self, graph: GraphView, split: Split) -> Iterator[Match]:
+        cat, parts = _movable(graph, split)
+        spanning = sum(len(part) > 1 for part in parts.values())
+        if cat is not None and spanning > 1 and _dies(graph, cat, split, parts):
+            yield _apart(graph, split, cat, parts)
+
+    def rewrite(self, m: Match, edit: GraphEditor) -> None:
+        take_apart(m, edit)
+
+
+class SliceOfCat(Pattern):
+    """A slice of a cat is taken from the inputs in which it lies.
+
+    cat([a, b, c])[0:4]    ==>   a              where each is 4 long
+    cat([a, b, c])[5:7]    ==>   b[1:3]
+    cat([a, b, c])[0:8]    ==>   cat([a, b])    if the cat has no other user
+    """
+
+    direction = Direction.VERTICAL
+    exactness = Exactness.BITWISE
+    anchors = frozenset({Slice})
+    cleanup = True
+    conditions = (
+        "same dim",
+        "within one input, or the cat has no other user",
+        "no outsider sees the slice's strides or memory",
+        "no writes",
+    )
+
+    def matches(self, graph: GraphView, part: Slice) -> Iterator[Match]:
+        cat = graph.producer(part.input, Cat)
+        if cat is None or cat.dim != part.dim or part.start == part.stop:
+            return
+        windows = parts_of_cat(graph, cat, part.start, part.stop)
+        whole = part.stop - part.start == extent(graph, cat.node, cat.dim)
+        if whole or is_written(graph, cat.node, *cat.inputs):
+            return
+        if len(windows) > 1 and not only_user(graph, cat.node, part.node):
+            return
+        moves = _can_move(graph, part.node, windows, cat.dim)
+        if moves and undisturbed(graph, cat.node, part.node):
+            yield match(part, cat, windows=windows)
+
+    def rewrite(self, m: Match, edit: GraphEditor) -> None:
+        nodes = cut_out(edit, m.windows, m.anchor.dim)
+        inputs = [node for part in m.windows for node in nodes[part]]
+        edit.replace(m.anchor.node, edit.cat(inputs, m.anchor.dim))
+
+
+def take_apart(m: Match, edit: GraphEditor) -> None:
+    """Makes the matched pieces of a split from the parts of a cat's inputs."""
+    windows = [window for parts in m.parts.values() for window in parts]
+    nodes = cut_out(edit, windows, m.anchor.dim)
+    for index, pieces in m.taken.items():
+        inputs = [node for part in m.parts[index] for node in nodes[part]]
+        whole = edit.cat(inputs, m.anchor.dim)
+        for piece in pieces:
+            edit.replace(piece.node, whole)
+
+
+def _reading_cats(graph: GraphView, inner: Cat) -> tuple[list[fx.Node], list[fx.Node]] | None:
+    """The cats that read `inner` along its dim and the views between; None if others read it."""
+    outers: dict[fx.Node, None] = {}
+    views: dict[fx.Node, None] = {}
+    pending = [inner.node]
+    while pending:
+        for user in pending.pop().users:
+            op = graph.read(user)
+            if isinstance(op, Cat) and op.dim == inner.dim:
+                outers[user] = None
+            elif isinstance(op, Piece) or (isinstance(op, Split | Slice) and op.dim == inner.dim):
+                views[user] = None
+                pending.append(user)
+            else:
+                return None
+    return sorted(outers), list(views)
+
+
+def _poured(graph: GraphView, inner: Cat, outer: Cat | None) -> dict[int, list[Window]]:
+    """Input positions of `outer` that are parts of `inner`, as windows of the inputs of `inner`."""
+    found: dict[int, list[Window]] = {}
+    for position, node in enumerate(outer.inputs if outer else ()):
+        part = window(graph, node, inner.dim)
+        if part is not None and part.source is inner.node:
+            found[position] = parts_of_cat(graph, inner, part.start, part.stop)
+    return found
+
+
+def _movable(graph: GraphView, split: Split) -> tuple[Cat | None, dict[int, list[Window]]]:
+    """The cat that is split, and for each used piece that may move: the parts it consists of."""
+    cat, taken = graph.producer(split.input, Cat), graph.pieces(split)
+    if cat is None or cat.dim != split.dim or not taken:
+        return None, {}
+    if is_written(graph, cat.node, *cat.inputs):
+        return None, {}
+    nodes = [piece.node for pieces in taken.values() for piece in pieces]
+    if not undisturbed(graph, cat.node, split.node, *nodes):
+        return None, {}
+    movable = {}
+    for index, pieces in taken.items():
+        start, size = split.starts[index], split.sizes[index]
+        parts = parts_of_cat(graph, cat, start, start + size)
+        if all(_can_move(graph, piece.node, parts, cat.dim) for piece in pieces):
+            movable[index] = parts
+    return cat, movable
+
+
+def _can_move(graph: GraphView, node: fx.Node, parts: list[Window], dim: int) -> bool:
+    """The value can be made of these parts without a copy that was not there before."""
+    if not parts:
+        return False
+    if len(parts) > 1:
+        spec = graph.spec(node)
+        return unseen(graph, node, spec.fresh(spec.shape), shared=False)
+    source = parts[0].source
+    if is_whole(graph, parts[0], dim):
+        return stands_in(graph, node, source)
+    return unseen(graph, node, graph.spec(source))
+
+
+def _dies(graph: GraphView, cat: Cat, split: Split, parts: dict[int, list[Window]]) -> bool:
+    """Nothing needs the cat any more once these pieces are moved."""
+    return (
+        only_user(graph, cat.node, split.node)
+        and parts.keys() == (graph.pieces(split) or {}).keys()
+    )
+
+
+def _apart(graph: GraphView, split: Split, cat: Cat, parts: dict[int, list[Window]]) -> Match:
+    taken = {index: (graph.pieces(split) or {})[index] for index in parts}
+    nodes = [piece.node for pieces in taken.values() for piece in pieces]
+    return match(split, cat, *nodes, cat=cat, taken=taken, parts=parts)

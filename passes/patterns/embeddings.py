@@ -1,0 +1,169 @@
+"""Embedding look-ups side by side.
+
+An index outside its own table raises an error in eager mode. Joined tables leave no way to notice
+one that still falls inside the whole, so the patterns assume that indices are valid.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+import torch
+from torch import fx
+
+from passwright.passes.editor import GraphEditor
+from passwright.passes.graph import GraphView
+from passwright.passes.horizontal import HorizontalPattern
+from passwright.passes.legality import agreement, batchable
+from passwright.passes.ops import Cat, Embedding, Stack
+from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
+from passwright.passes.spec import static
+
+
+class GatherEmbeddings(Pattern):
+    """Look-ups that meet in a cat or stack become one look-up in one joined table.
+
+    cat([emb(i_0, t_0), emb(i_1, t_1)], -1)
+        ==>   emb(stack([i_0, i_1 + rows_0], -1), cat([t_0, t_1])).reshape(...)
+
+    The indices are joined as the rows were, so that nothing need be moved afterwards: stacked for a
+    stack, concatenated for a cat along one of their own dims, and stacked last for a cat along the
+    width. Each consecutive run of inputs that are look-ups is one match. Whoever else uses a member
+    takes a view of the joined rows. The copy of the tables is what a gain model must weigh.
+    """
+
+    direction = Direction.HORIZONTAL
+    exactness = Exactness.BITWISE
+    anchors = frozenset({Cat, Stack})
+    conditions = (
+        "tables of one width and type, with known numbers of rows",
+        "indices of one type, each inside its own table (an error in eager mode goes unnoticed)",
+        "no padding_idx, or one table for all (a joined table can have but one padding row)",
+        "not a stack along the last dim",
+        "no write to an index or a table between look-up and cat",
+    )
+
+    def matches(self, graph: GraphView, anchor: Cat | Stack) -> Iterator[Match]:
+        if isinstance(anchor, Stack) and anchor.dim == graph.ndim(anchor.node) - 1:
+            return
+        ops = [graph.producer(node, Embedding) for node in anchor.inputs]
+        keys = [op and self._key(graph, anchor, op) for op in ops]
+        first = 0
+        for key, run in itertools.groupby(keys):
+            size = len(list(run))
+            members = [op for op in ops[first : first + size] if op is not None]
+            if key is not None and len(set(members)) > 1 and _fits_index(graph, members):
+                shown = {"first": first, "members": size}
+                yield match(anchor, *members, first=first, members=members, parameters=shown)
+            first += size
+
+    def _key(self, graph: GraphView, anchor: Cat | Stack, op: Embedding) -> Hashable | None:
+        table, index = graph.spec(op.weight), graph.spec(op.index)
+        read = (op.index, op.weight)
+        symbolic = sum(static(size) is None for size in index.shape)
+        if (
+            not all(type(size) is int for size in table.shape)
+            or (_joins_widths(graph, anchor) and symbolic > 1)
+            or not batchable(graph, op.node)
+            or {table.layout, index.layout} != {torch.strided}
+            or graph.region(op.node) != graph.region(anchor.node)
+            or graph.epoch(read, op.node) != graph.epoch(read, anchor.node)
+        ):
+            return None
+        padding = None if op.padding_idx is None else (op.padding_idx, op.weight)
+        types = (table.dtype, table.device, index.dtype, index.device)
+        return (table.shape[1], types, padding, graph.needs_grad(op.node))
+
+    def rewrite(self, m: Match, edit: GraphEditor) -> None:
+        anchor, first, members = m.anchor, m.first, m.members
+        index, table = _joined(edit, anchor, members)
+        rows = edit.embedding(index, table, members[0].padding_idx)
+        part = rows
+        if _joins_widths(edit.view, anchor):
+            *places, count, width = edit.view.shape(rows)
+            part = edit.reshape(rows, (*places, count * width))
+        before, after = anchor.inputs[:first], anchor.inputs[first + len(members) :]
+        if isinstance(anchor, Stack) and (before or after):
+            before = tuple(edit.unsqueeze(node, anchor.dim) for node in before)
+            after = tuple(edit.unsqueeze(node, anchor.dim) for node in after)
+        edit.replace(anchor.node, edit.cat([*before, part, *after], anchor.dim))
+        if any(_has_other_users(op.node, anchor.node) for op in members):
+            for op, piece in zip(members, _pieces(edit, anchor, members, rows), strict=False):
+                if _has_other_users(op.node, anchor.node):
+                    edit.replace(op.node, piece, where=lambda user: user is not anchor.node)
+
+
+class EmbeddingsOfOneTable(HorizontalPattern):
+    """Look-ups in one table become one look-up of the stacked indices.
+
+    emb(i_0, t), emb(i_1, t)   ==>   emb(stack([i_0, i_1]), t).unbind()
+
+    Values keep every bit; the gradient of a row that several members pick is summed in another
+    order.
+    """
+
+    exactness = Exactness.BITWISE
+    anchors = frozenset({Embedding})
+    conditions = ("the same table and padding_idx", "indices of one shape and type")
+
+    def key(self, graph: GraphView, op: Embedding) -> Hashable | None:
+        return (op.weight, op.padding_idx, agreement(graph, op, op.index, op.weight))
+
+    def divide(self, graph: GraphView, ops: Sequence[Embedding]) -> Iterable[Sequence[Embedding]]:
+        return (ops,) if len({op.index for op in ops}) > 1 else ()
+
+    def rewrite(self, m: Match, edit: GraphEditor) -> None:
+        index = edit.stack([op.index for op in m.members], 0)
+        rows = edit.embedding(index, m.anchor.weight, m.anchor.padding_idx)
+        for op, output in zip(m.members, edit.unbind(rows, 0), strict=True):
+            edit.replace(op.node, output)
+
+
+def _joins_widths(graph: GraphView, anchor: Cat | Stack) -> bool:
+    """A cat along the dim of the embedded values."""
+    return isinstance(anchor, Cat) and anchor.dim == graph.ndim(anchor.node) - 1
+
+
+def _fits_index(graph: GraphView, members: Sequence[Embedding]) -> bool:
+    """The index type can count the rows of all tables."""
+    rows = sum(graph.shape(table)[0] for table in {op.weight for op in members})
+    return rows <= torch.iinfo(graph.spec(members[0].index).dtype).max
+
+
+def _joined(
+    edit: GraphEditor, anchor: Cat | Stack, members: Sequence[Embedding]
+) -> tuple[fx.Node, fx.Node]:
+    """(index, table) of the one look-up; a table that several members use is in it once."""
+    starts: dict[fx.Node, int] = {}
+    total = 0
+    for op in members:
+        if op.weight not in starts:
+            starts[op.weight] = total
+            total += edit.view.shape(op.weight)[0]
+    shifted = [_shifted(edit, op.index, starts[op.weight]) for op in members]
+    if isinstance(anchor, Stack) or _joins_widths(edit.view, anchor):
+        index = edit.stack(shifted, anchor.dim)
+    else:
+        index = edit.cat(shifted, anchor.dim)
+    return index, edit.cat(list(starts), 0)
+
+
+def _shifted(edit: GraphEditor, index: fx.Node, start: int) -> fx.Node:
+    return edit.add(index, start) if start else index
+
+
+def _has_other_users(node: fx.Node, dead: fx.Node) -> bool:
+    """Somebody besides `dead` takes the value (ATen-IR's stack does so through an unsqueeze)."""
+    return any(user is not dead and set(user.users) != {dead} for user in node.users)
+
+
+def _pieces(
+    edit: GraphEditor, anchor: Cat | Stack, members: Sequence[Embedding], rows: fx.Node
+) -> list[fx.Node]:
+    """The members' own values as views of the joined rows; none where sizes are symbolic."""
+    if isinstance(anchor, Stack) or _joins_widths(edit.view, anchor):
+        return edit.unbind(rows, anchor.dim)
+    sizes = [static(edit.view.shape(op.node)[anchor.dim]) for op in members]
+    known = [size for size in sizes if size is not None]
+    return edit.split(rows, known, anchor.dim) if len(known) == len(sizes) else []

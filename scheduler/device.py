@@ -1,0 +1,195 @@
+"""What a device can do, in the few figures that a cost estimate needs.
+
+The figures are what compiled code reaches, not peaks of a datasheet. `describe` looks them up and
+never measures, so that the same machine gives the same plans; `probe` measures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from passwright.scheduler import device_table as table
+
+_FORMAT = 1
+#: Output elements that one streaming multiprocessor computes at a time: a tile of 128 by 128.
+_TILE = 128 * 128
+#: Length of the inner product assumed where only the work of a matrix product is known.
+_USUAL_K = 512
+
+
+@dataclass(frozen=True)
+class DeviceDescriptor:
+    """One device, as cost estimates see it.
+
+    `cores`: threads that torch uses on a CPU, streaming multiprocessors on a GPU. Bandwidths are in
+    bytes per second, counting what is read and what is written. `peak_flops` maps fp64, fp32, tf32,
+    bf16 and fp16 to the operations per second that large matrix products reach (a multiply-add
+    counts as two). `fused_launch` and `extern_launch` are the seconds that one more kernel costs,
+    however small, when Inductor generated it and when it is a library call (GEMM). `serial_flops`:
+    a matrix product of less work runs on one core (CPU only). `tf32`: whether products of float32
+    may use TF32.
+    """
+
+    kind: str
+    name: str
+    cores: int
+    memory_bandwidth: float
+    cache_bandwidth: float
+    cache_bytes: int
+    peak_flops: Mapping[str, float] = field(hash=False)
+    fused_launch: float
+    extern_launch: float
+    serial_flops: float = 0.0
+    tf32: bool = False
+
+    def key(self) -> str:
+        """A short name of the device and all its figures, the same in any process."""
+        figures = hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
+        name = re.sub(r"[^A-Za-z0-9]+", "-", self.name).strip("-").lower()
+        return f"{self.kind}-{name}-{self.cores}-{figures}"
+
+    def bandwidth_for(self, moved: float) -> float:
+        """Bytes per second at which a kernel moves so many bytes in all."""
+        return self.cache_bandwidth if moved <= self.cache_bytes else self.memory_bandwidth
+
+    def matmul_rate(self, dtype: torch.dtype, work: float, outputs: float | None = None) -> float:
+        """Operations per second of a matrix product (of a batch of them, counted together).
+
+        `work` is its number of operations, `outputs` the number of elements it computes. A small
+        product does not fill the device: on a CPU it runs on one core, on a GPU only as many
+        multiprocessors work as there are tiles. Where `outputs` is not given, it is estimated.
+        """
+        peak = self.peak_flops[self._precision(dtype)]
+        if self.kind == "cpu":
+            return peak / self.cores if work < self.serial_flops else peak
+        tiles = (work / (2 * _USUAL_K) if outputs is None else outputs) / _TILE
+        return peak * min(1.0, max(1.0, tiles) / self.cores)
+
+    def _precision(self, dtype: torch.dtype) -> str:
+        if dtype == torch.float32:
+            return "tf32" if self.tf32 else "fp32"
+        names = {torch.float64: "fp64", torch.bfloat16: "bf16", torch.float16: "fp16"}
+        return names.get(dtype, "fp32")
+
+    def to_json(self) -> str:
+        """One JSON object, keys sorted."""
+        return json.dumps({"format": _FORMAT, **asdict(self)}, sort_keys=True, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> DeviceDescriptor:
+        """Reads what `to_json` wrote; ValueError when it is something else."""
+        data: Any = json.loads(text)
+        if not isinstance(data, dict) or data.pop("format", None) != _FORMAT:
+            raise ValueError(f"not a device descriptor of format {_FORMAT}")
+        try:
+            return cls(**data)
+        except TypeError as error:
+            raise ValueError(f"not a device descriptor: {error}") from error
+
+
+def save(descriptor: DeviceDescriptor, path: Path) -> None:
+    """Writes the descriptor as JSON, in one piece or not at all."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(descriptor.to_json() + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def load(path: Path) -> DeviceDescriptor:
+    """Reads what `save` wrote. Raises ValueError when it is no descriptor, OSError as usual."""
+    return DeviceDescriptor.from_json(path.read_text(encoding="utf-8"))
+
+
+def describe(device: torch.device) -> DeviceDescriptor:
+    """The device's figures from the tables, or derived from its properties. Nothing is measured.
+
+    On a CPU the figures go with `torch.get_num_threads()`, as times do. Raises ValueError for a
+    device that is neither a CPU nor CUDA.
+    """
+    if device.type == "cpu":
+        capability = torch.backends.cpu.get_cpu_capability()
+        return describe_cpu(capability, torch.get_num_threads(), _cpu_name(), _cpu_cache())
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return describe_gpu(properties.name, properties, tf32=_tf32_allowed())
+    raise ValueError(f"no figures for {device.type!r} devices; only for cpu and cuda")
+
+
+def describe_cpu(capability: str, threads: int, name: str, cache_bytes: int) -> DeviceDescriptor:
+    """A CPU of which torch uses so many threads, with `capability` as torch names it."""
+    core = table.cpu_core(capability)
+    return DeviceDescriptor(
+        kind="cpu",
+        name=f"{name} {capability}",
+        cores=threads,
+        memory_bandwidth=min(core.memory_bandwidth * threads, core.memory_bandwidth_limit),
+        cache_bandwidth=core.cache_bandwidth * threads,
+        cache_bytes=cache_bytes,
+        peak_flops={precision: rate * threads for precision, rate in core.flops.items()},
+        fused_launch=table.CPU_FUSED_LAUNCH,
+        extern_launch=table.CPU_EXTERN_LAUNCH,
+        serial_flops=table.CPU_SERIAL_FLOPS if threads > 1 else 0.0,
+    )
+
+
+def describe_gpu(name: str, properties: Any = None, *, tf32: bool = False) -> DeviceDescriptor:
+    """A GPU by its name, present or not; with `properties` as CUDA gives them, any GPU.
+
+    A known GPU of which the properties show fewer multiprocessors (a MIG slice) gets its share.
+    Raises LookupError for an unknown name without properties.
+    """
+    gpu = table.known_gpu(name)
+    if gpu is None and properties is None:
+        raise LookupError(f"no figures for a GPU named {name!r}; give its CUDA properties")
+    if gpu is None:
+        gpu = table.derived_gpu(properties)
+    cores = gpu.cores if properties is None else int(properties.multi_processor_count)
+    share = min(1.0, cores / gpu.cores)
+    bandwidth = gpu.memory_bandwidth * table.GPU_REACHED_BANDWIDTH * share
+    return DeviceDescriptor(
+        kind="cuda",
+        name=name,
+        cores=cores,
+        memory_bandwidth=bandwidth,
+        cache_bandwidth=bandwidth * table.GPU_CACHE_FACTOR,
+        cache_bytes=int(gpu.cache_bytes * share),
+        peak_flops={
+            precision: rate * table.GPU_REACHED_FLOPS * share
+            for precision, rate in gpu.flops.items()
+        },
+        fused_launch=table.GPU_FUSED_LAUNCH,
+        extern_launch=table.GPU_EXTERN_LAUNCH,
+        tf32=tf32,
+    )
+
+
+def _tf32_allowed() -> bool:
+    # Not torch.get_float32_matmul_precision: that raises when the newer setting was used.
+    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
+
+
+def _cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def _cpu_cache() -> int:
+    """Bytes of the last-level cache; 8 MiB where the system does not tell."""
+    sizes = [8 << 10]
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        found = re.match(r"(\d+)([KM])", path.read_text(encoding="ascii"))
+        if found:
+            sizes.append(int(found[1]) * {"K": 1, "M": 1 << 10}[found[2]])
+    return max(sizes[1:] or sizes) << 10

@@ -1,0 +1,176 @@
+"""Figures of known devices, and rules for those that no table knows.
+
+Each figure says where it comes from. "Datasheet" means the maker's; "measured" means in this
+project's own runs, on an NVIDIA H200 or on two cores of an AMD EPYC of the Zen 3 generation (AVX2)
+in a virtual machine; "estimated" is a guess that nobody has checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class CpuCore:
+    """One core's share: bytes per second and operations per second that compiled code reaches."""
+
+    flops: Mapping[str, float]
+    cache_bandwidth: float
+    memory_bandwidth: float
+    #: Of all cores together.
+    memory_bandwidth_limit: float
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A whole GPU: `cores` are streaming multiprocessors; bandwidth and rates are the maker's.
+
+    Rates are those of dense products, on tensor cores where there are any for the dtype.
+    """
+
+    cores: int
+    memory_bandwidth: float
+    cache_bytes: int
+    flops: Mapping[str, float]
+
+
+# ---- CPU. Measured with torch 2.13 in code that Inductor compiled.
+
+#: One more small loop nest in a generated kernel. Measured: 0.8 to 1.3 us for 256 elements in a
+#: chain of dependent nests, 1.6 to 3 us with an output tensor of its own.
+CPU_FUSED_LAUNCH = 2e-6
+#: One more library call from Inductor's wrapper. Measured: 7.5 to 8.5 us for addmm of 8x8 by 8x8.
+CPU_EXTERN_LAUNCH = 8e-6
+#: Measured: products up to 1 MFLOP gain nothing from a second core, one of 2 MFLOP gains 1.15x,
+#: those from 7 MFLOP on gain 1.4x to 2x.
+CPU_SERIAL_FLOPS = 4e6
+
+#: Measured, fp32: 58 to 93 GFLOP/s a core at 256x256x256, 51 to 79 at 512x429x128, 67 to 72 at
+#: 2048x1024x1024; fp64: 38 to 44. AVX2 has no arithmetic in 16 bits: bf16 and fp16 gave 4 to 9.
+#: Bandwidth measured for x + 1 over 1 to 10 MB: 35 to 45 GB/s a core while both buffers lie in the
+#: last-level cache, 10 to 14 over 64 MB. The limit is 80 % of eight channels of DDR4-3200
+#: (datasheet: 205 GB/s), which is estimated.
+_AVX2 = CpuCore(
+    flops={"fp64": 37e9, "fp32": 72e9, "tf32": 72e9, "bf16": 4e9, "fp16": 4e9},
+    cache_bandwidth=40e9,
+    memory_bandwidth=12e9,
+    memory_bandwidth_limit=160e9,
+)
+#: Estimated: registers twice as wide as AVX2's at a somewhat lower clock; 16 bits as fast as 32.
+_AVX512 = CpuCore(
+    flops={"fp64": 60e9, "fp32": 120e9, "tf32": 120e9, "bf16": 120e9, "fp16": 60e9},
+    cache_bandwidth=50e9,
+    memory_bandwidth=12e9,
+    memory_bandwidth_limit=240e9,
+)
+#: Estimated: registers of 128 bits (Arm's NEON, plain SSE).
+_OTHER = CpuCore(
+    flops={"fp64": 12e9, "fp32": 25e9, "tf32": 25e9, "bf16": 10e9, "fp16": 10e9},
+    cache_bandwidth=25e9,
+    memory_bandwidth=10e9,
+    memory_bandwidth_limit=100e9,
+)
+
+
+def cpu_core(capability: str) -> CpuCore:
+    """Figures for a capability as `torch.backends.cpu.get_cpu_capability()` names it."""
+    return {"AVX2": _AVX2, "AVX512": _AVX512}.get(capability, _OTHER)
+
+
+# ---- CUDA
+
+#: One more generated kernel. Measured on an H200: a tiny kernel in a CUDA graph costs 3.1 us.
+GPU_FUSED_LAUNCH = 3.1e-6
+#: One more GEMM. Estimated from measurements on an H200: 33 GEMMs of an MMoE take 4.6 us each with
+#: their work, and a CUDA graph adds 0.9 us a launch. Eager launches cost more than either.
+GPU_EXTERN_LAUNCH = 4e-6
+#: Part of the datasheet's memory bandwidth that a copy reaches. Measured on an H200: 4.1 to 4.3
+#: TB/s.
+GPU_REACHED_BANDWIDTH = 4.2 / 4.8
+#: Part of the datasheet's rate that large products reach. Measured on an H200: 790 TFLOP/s in bf16.
+GPU_REACHED_FLOPS = 790 / 989
+#: The L2 cache against the memory. Estimated.
+GPU_CACHE_FACTOR = 1.3
+
+_MIB = 1 << 20
+_TERA = 1e12
+
+
+def _rates(fp64: float, fp32: float, tf32: float, half: float) -> dict[str, float]:
+    return {
+        "fp64": fp64 * _TERA,
+        "fp32": fp32 * _TERA,
+        "tf32": tf32 * _TERA,
+        "bf16": half * _TERA,
+        "fp16": half * _TERA,
+    }
+
+
+#: Datasheets of NVIDIA, without sparsity. The first pattern found in the name counts; neither GH200
+#: nor L40 counts as H200 or L4.
+_GPUS: tuple[tuple[str, Gpu], ...] = (
+    (r"\bH200\b", Gpu(132, 4.8 * _TERA, 50 * _MIB, _rates(67, 67, 494, 989))),
+    (r"\bH100 PCIe\b", Gpu(114, 2.0 * _TERA, 50 * _MIB, _rates(51, 51, 378, 756))),
+    (r"\bH100 NVL\b", Gpu(132, 3.9 * _TERA, 50 * _MIB, _rates(60, 60, 418, 835))),
+    (r"\bH100\b", Gpu(132, 3.35 * _TERA, 50 * _MIB, _rates(67, 67, 494, 989))),
+    (r"\bA100.*\b80GB", Gpu(108, 2.0 * _TERA, 40 * _MIB, _rates(19.5, 19.5, 156, 312))),
+    (r"\bA100\b", Gpu(108, 1.555 * _TERA, 40 * _MIB, _rates(19.5, 19.5, 156, 312))),
+    (r"\bL4\b", Gpu(58, 0.3 * _TERA, 48 * _MIB, _rates(0.47, 30.3, 60, 121))),
+)
+
+#: Compute capability; of one multiprocessor in one clock the fp32 lanes and the 16-bit operations
+#: on tensor cores; by how much fp64 is slower than fp32. From NVIDIA's architecture white papers. A
+#: capability between two counts as the lower.
+_ARCHITECTURES: tuple[tuple[tuple[int, int], int, int, int], ...] = (
+    ((6, 0), 64, 0, 2),
+    ((6, 1), 128, 0, 32),
+    ((7, 0), 64, 1024, 2),
+    ((7, 5), 64, 1024, 32),
+    ((8, 0), 64, 2048, 2),
+    ((8, 6), 128, 1024, 64),
+    ((9, 0), 128, 4096, 2),
+    ((10, 0), 128, 8192, 2),
+    ((12, 0), 128, 1024, 64),
+)
+
+
+def known_gpu(name: str) -> Gpu | None:
+    """The GPU that the table has under this name, as `torch.cuda` gives it."""
+    return next((gpu for pattern, gpu in _GPUS if re.search(pattern, name)), None)
+
+
+def derived_gpu(properties: Any) -> Gpu:
+    """Figures from CUDA's properties: units times clock.
+
+    Where the driver does not tell, 1.5 GHz and 500 GB/s are assumed.
+    """
+    capability = (properties.major, properties.minor)
+    _, lanes, tensor, doubles = max(
+        (entry for entry in _ARCHITECTURES if entry[0] <= capability),
+        default=_ARCHITECTURES[0],
+    )
+    per_clock = properties.multi_processor_count * (_hertz(properties, "clock_rate") or 1.5e9)
+    fp32 = 2 * lanes * per_clock / _TERA
+    half = max(fp32, tensor * per_clock / _TERA)
+    # bf16 and TF32, which runs at half the rate of 16 bits, came with capability 8.0.
+    ampere = capability >= (8, 0)
+    flops = _rates(fp32 / doubles, fp32, max(fp32, half / 2) if ampere else fp32, half)
+    if not ampere:
+        flops["bf16"] = flops["fp32"]
+    # Two transfers a clock over a bus of so many bits.
+    bus = getattr(properties, "memory_bus_width", 0) / 8
+    bandwidth = 2 * _hertz(properties, "memory_clock_rate") * bus
+    return Gpu(
+        properties.multi_processor_count,
+        bandwidth or 500e9,
+        getattr(properties, "L2_cache_size", 0) or 4 * _MIB,
+        flops,
+    )
+
+
+def _hertz(properties: Any, name: str) -> float:
+    """A clock that CUDA gives in kHz; 0 where it does not."""
+    return float(getattr(properties, name, 0)) * 1e3

@@ -1,0 +1,299 @@
+"""Every private part of torch that the scheduler uses, behind one small wall.
+
+What is said here about torch was read in the source of 2.11, 2.13 and 2.14 and tried on 2.13. The
+imports sit in the functions because `torch._inductor` takes as long to import as torch itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import difflib
+import functools
+import importlib.metadata
+import os
+import platform
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+if TYPE_CHECKING:
+    from torch._inductor.custom_graph_pass import CustomGraphPass
+
+
+class InductorOptionError(ValueError):
+    """An Inductor mode or option has an unknown name or a wrong type; raised before compiling."""
+
+
+def known_options() -> frozenset[str]:
+    """The names that Inductor takes in `torch.compile(options={...})`."""
+    import torch._inductor
+
+    return frozenset(torch._inductor.list_options())
+
+
+def resolve_options(mode: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The config patches of stock `torch.compile`; options win. Raises InductorOptionError."""
+    return dict(_stock_backend(mode, options).config)
+
+
+def compile_with_inductor(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    passes: Mapping[str, CustomGraphPass] | None = None,
+) -> Callable[..., Any]:
+    """Compiles a graph from Dynamo as stock `torch.compile` would: same settings, same caches.
+
+    It goes through the object that `torch.compile` makes for "inductor". `passes` maps hooks of
+    `torch._inductor.config` to passes that run after the user's own, in the backward too. Owns
+    `gm` from now on: compile a `clone_for_compile` of a graph that is needed again. Let exceptions
+    pass, since Dynamo steers by some: TensorifyScalarRestartAnalysis (floats with `dynamic=True`)
+    makes it call the backend again with another graph.
+    """
+    backend = _stock_backend(mode, options)
+    for hook, ours in (passes or {}).items():
+        backend.config = with_pass(backend.config, hook, ours)
+    # AOTAutograd's cache hashes the attributes of `gm` in the order of their creation. That differs
+    # in a clone, and after a look at `gm.code`: without this, the next process would miss.
+    gm.recompile()
+    attributes = sorted({"_code": gm.code, **vars(gm)}.items())
+    vars(gm).clear()
+    vars(gm).update(attributes)
+    compiled: Callable[..., Any] = backend(gm, example_inputs)
+    return compiled
+
+
+def _stock_backend(mode: str | None, options: Mapping[str, Any] | None) -> Any:
+    known = sorted(known_options())
+    for name in options or {}:
+        if name.replace("-", "_") not in known:
+            near = ", ".join(difflib.get_close_matches(name, known)) or "nothing"
+            raise InductorOptionError(f"Inductor has no option {name!r}; similar: {near}")
+    try:
+        return torch._TorchCompileInductorWrapper(mode, dict(options or {}), None)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:  # an unknown mode, or a value of the wrong type
+        raise InductorOptionError(str(error)) from error
+
+
+def clone_for_compile(gm: fx.GraphModule) -> fx.GraphModule:
+    """A copy with its own nodes that is still Dynamo's graph to AOTAutograd; tensors are shared.
+
+    `copy.deepcopy` loses where inputs come from. That compiles, but parameters are not static any
+    more (CUDA graphs then copy them at every call) and duplicate inputs are not guarded.
+    """
+    clone = fx.GraphModule(gm, copy.deepcopy(gm.graph))
+    vars(clone).update({k: v for k, v in vars(gm).items() if k not in vars(clone)})
+    clone.meta = dict(gm.meta)
+    inputs = (module.graph.find_nodes(op="placeholder") for module in (gm, clone))
+    for old, new in zip(*inputs, strict=True):
+        if hasattr(old, "_dynamo_source"):
+            new._dynamo_source = old._dynamo_source
+    return clone
+
+
+def graph_pass(run: Callable[[fx.Graph], object], uuid: Callable[[], object]) -> CustomGraphPass:
+    """A CustomGraphPass that edits a graph by `run`; a graph is not cached if `uuid()` is falsy."""
+    from torch._inductor.custom_graph_pass import CustomGraphPass
+
+    class FunctionPass(CustomGraphPass):
+        def __call__(self, graph: fx.Graph) -> None:
+            run(graph)
+
+        def uuid(self) -> object:
+            return uuid()
+
+        def __deepcopy__(self, memo: dict[int, Any]) -> FunctionPass:
+            return self  # torch copies its whole config often; a pass may hold a large model
+
+    return FunctionPass()
+
+
+def combine_passes(existing: Any, ours: CustomGraphPass, *, as_list: bool | None = None) -> Any:
+    """The value for a hook under which what the user has there runs first, then our pass.
+
+    `existing`: None, a function, a CustomGraphPass, or a list or tuple of these. Caching stays off
+    if one of them has no id. torch 2.13 takes a list and looks at each member (it may be a
+    CustomInferenceAwareGraphPass); 2.11 gets one pass that calls all. Tests set `as_list`.
+    """
+    import torch._inductor.custom_graph_pass as custom
+
+    theirs = list(existing) if isinstance(existing, (list, tuple)) else [existing]
+    everyone = [*(p for p in theirs if p is not None), ours]
+    if len(everyone) == 1:
+        return ours
+    if as_list if as_list is not None else hasattr(custom, "get_custom_graph_passes"):
+        return everyone
+
+    def uuid() -> object:
+        ids = [p.uuid() if isinstance(p, custom.CustomGraphPass) else None for p in everyone]
+        return tuple(ids) if all(ids) else None
+
+    return graph_pass(lambda graph: [p(graph) for p in everyone], uuid)
+
+
+def with_pass(options: Mapping[str, Any], hook: str, ours: CustomGraphPass) -> dict[str, Any]:
+    """A copy of the options with our pass behind the user's, from options or global config."""
+    from torch._inductor import config
+
+    options = {name.replace("-", "_"): value for name, value in options.items()}
+    existing = options[hook] if hook in options else getattr(config, hook)
+    return {**options, hook: combine_passes(existing, ours)}
+
+
+def cache_directory() -> Path:
+    """Inductor's cache directory. Unlike torch's own function, creates and sets nothing."""
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    given = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    return Path(default_cache_dir() if given is None else given).absolute()
+
+
+def cache_counters() -> dict[str, int]:
+    """Events in this process so far: "aot_hit" (AOTAutograd's cache, one per graph of Dynamo),
+    "fx_hit" (Inductor's, forward and backward each), and the same with _miss and _bypass.
+    """
+    from torch._dynamo.utils import counters
+
+    tables = {"aot_": ("aot_autograd", "autograd_cache_"), "fx_": ("inductor", "fxgraph_cache_")}
+    return {
+        short + event: int(counters[table][long + event])
+        for short, (table, long) in tables.items()
+        for event in ("hit", "miss", "bypass")
+    }
+
+
+def torch_versions() -> dict[str, str | None]:
+    """Versions that decide what a compile yields; None for what is not there."""
+    versions: dict[str, str | None] = {"python": platform.python_version(), "triton": None}
+    with suppress(importlib.metadata.PackageNotFoundError):
+        versions["triton"] = importlib.metadata.version("triton")
+    build = {name: getattr(torch.version, name) for name in ("git_version", "cuda", "hip")}
+    return versions | {"torch": torch.__version__} | build
+
+
+@contextmanager
+def fresh_cache() -> Iterator[None]:
+    """Compiles inside start cold: empty caches on disk and in the process, which end with it.
+
+    Functions compiled earlier compile anew when next called. A second compile of the same ops would
+    gain by the fake-tensor cache, so that goes too. For the rest see `warm_toolchain`.
+    """
+    from torch._inductor.utils import fresh_cache as fresh_directory
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    torch.compiler.reset()
+    FakeTensorMode.cache_clear()
+    try:
+        with fresh_directory():
+            yield
+    finally:
+        torch.compiler.reset()
+
+
+@functools.cache
+def warm_toolchain(device: str = "cpu") -> None:
+    """Pays what only the first compile of a process pays, so that compile times can be compared.
+
+    That is: importing Inductor, finding the CPU's vector ISA by a test build, preprocessing the
+    C++ header and (once per machine, outside any `fresh_cache`) precompiling it, registering
+    patterns; on a GPU the context, Triton and the pool of compile workers. Takes seconds.
+    """
+    weight = torch.ones(8, 8, device=device, requires_grad=True)
+    with fresh_cache(), torch.inference_mode(False), torch.enable_grad():
+        torch.compile(lambda w: (w @ w).sin().sum())(weight).backward()
+    if torch.device(device).type != "cpu":
+        from torch._inductor.async_compile import AsyncCompile
+
+        AsyncCompile.wait_pool_ready()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphKernels:
+    """What one run of one compiled graph calls, counted in Inductor's Python wrapper.
+
+    `fused`: kernels that Inductor generated (Triton on a GPU, C++ functions on a CPU). `extern`:
+    library calls and fallback ops (`extern_kernels.*`, `torch.ops.*`). `loops`: outermost loops of
+    the called C++ functions, of which one holds those of many fused groups; 0 on a GPU. All three
+    are 0 with `cpp_wrapper=True`, whose calls are in C++.
+    """
+
+    backward: bool
+    fused: int
+    extern: int
+    loops: int
+
+    @property
+    def kernels(self) -> int:
+        return self.fused + self.extern
+
+
+@contextmanager
+def capture_kernels() -> Iterator[list[GraphKernels]]:
+    """Collects the counts of every graph that Inductor compiles or loads from a cache meanwhile.
+
+    A backward compiles at the first `backward()`, so call that inside. Not seen is what this
+    process has compiled already. Not for several threads at once.
+    """
+    from torch._inductor.output_code import CompiledFxGraph
+
+    graphs: list[GraphKernels] = []
+    original = CompiledFxGraph.post_compile
+
+    # torch calls this once for each graph, be it fresh or from either cache.
+    def post_compile(self: Any, inputs: Any, constants: Any, graph_kwargs: Any) -> None:
+        source = getattr(self, "source_code", "")
+        graphs.append(count_kernels(source, backward=bool(graph_kwargs["is_backward"])))
+        original(self, inputs, constants, graph_kwargs)
+
+    CompiledFxGraph.post_compile = post_compile  # type: ignore[method-assign, assignment]
+    try:
+        yield graphs
+    finally:
+        CompiledFxGraph.post_compile = original  # type: ignore[method-assign]
+
+
+def count_kernels(wrapper: str, *, backward: bool = False) -> GraphKernels:
+    """Counts the calls in the source of one of Inductor's Python wrappers."""
+    tree = ast.parse(wrapper)
+    loops: dict[str, int] = {}  # of each kernel that Inductor generated
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(name)], value=ast.Call(func=maker, args=args)) if (
+                ast.unparse(maker).startswith("async_compile.")
+            ):
+                cpp = [str(a.value) for a in args if isinstance(a, ast.Constant)]
+                is_cpp = ast.unparse(maker) == "async_compile.cpp_pybinding"
+                loops[name] = sum(map(_outermost_loops, cpp)) if is_cpp else 0
+    calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    fused = [name for call in calls if (name := call.split(".")[0]) in loops]
+    extern = ("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.", "_quantized.")
+    return GraphKernels(
+        backward=backward,
+        fused=len(fused),
+        extern=sum(call.startswith(extern) for call in calls),
+        loops=sum(loops[name] for name in fused),
+    )
+
+
+def _outermost_loops(cpp: str) -> int:
+    """How many `for` statements of C++ code lie in no other. A body ends with its block or `;`."""
+    count = parentheses = braces = 0
+    body: int | None = None  # brace depth of the outermost loop we are in
+    for token in re.findall(r"\bfor\s*\(|[(){};]", cpp):
+        if token.startswith("for") and body is None:
+            count, body = count + 1, braces
+        parentheses += {"(": 1, ")": -1}.get(token[-1], 0)
+        if parentheses == 0:
+            braces += {"{": 1, "}": -1}.get(token, 0)
+            if token in "};" and braces == body:
+                body = None
+    return count

@@ -1,0 +1,534 @@
+"""Measuring: the statistics on a clock that we turn, the steps on real modules."""
+
+import json
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from passwright.scheduler.comparison import Comparison, Gain, Timing, median_interval
+from passwright.scheduler.timing import (
+    StopReason,
+    compare,
+    graph_step,
+    inference_step,
+    peak_memory,
+    training_step,
+)
+
+CPU = torch.device("cpu")
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+class Clock:
+    """A clock that only moves when a variant runs."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.now = 0.0
+        self.random = random.Random(seed)
+
+    def __call__(self) -> int:
+        return round(self.now * 1e9)
+
+    def variant(self, seconds: float, noise: float = 0.0) -> Callable[[], object]:
+        """Takes `seconds`, times exp of a normal deviate."""
+
+        def run() -> None:
+            self.now += seconds * math.exp(self.random.gauss(0.0, noise))
+
+        return run
+
+
+def measure(variants: dict[str, Callable[[], object]], clock: Clock, **options: Any) -> Comparison:
+    return compare(variants, baseline="default", device=CPU, clock=clock, **options)
+
+
+# ---- statistics
+
+
+def test_finds_a_known_ratio() -> None:
+    clock = Clock()
+    found = measure(
+        {"default": clock.variant(0.030, 0.1), "fast": clock.variant(0.020, 0.1)}, clock
+    )
+    gain = found.gains["fast"]
+    assert gain.lower < math.log(1.5) < gain.upper
+    assert gain.speedup == pytest.approx(1.5, rel=0.2)
+    assert gain.speedup_interval == (math.exp(gain.lower), math.exp(gain.upper))
+    assert not gain.is_tie(found.floor)
+    assert found.timings["fast"].median == pytest.approx(0.020, rel=0.2)
+    assert {timing.method for timing in found.timings.values()} == {"wall"}
+
+
+def test_a_slower_variant_has_a_negative_gain() -> None:
+    clock = Clock()
+    found = measure({"default": clock.variant(0.02), "slow": clock.variant(0.03)}, clock)
+    assert found.gains["slow"].median == pytest.approx(-math.log(1.5))
+
+
+def test_equal_variants_are_a_tie() -> None:
+    clock = Clock()
+    found = measure(
+        {"default": clock.variant(0.02, 0.05), "same": clock.variant(0.02, 0.05)}, clock
+    )
+    assert found.gains["same"].is_tie(found.floor)
+    assert found.stopped == StopReason.BLOCKS
+    assert len(found.timings["same"].blocks) == 15
+
+
+def test_noise_floor_is_how_far_the_baseline_differs_from_itself() -> None:
+    quiet, noisy = Clock(), Clock()
+    without = measure({"default": quiet.variant(0.02)}, quiet)
+    with_noise = measure({"default": noisy.variant(0.02, 0.05)}, noisy)
+    assert without.floor == pytest.approx(0.0, abs=1e-6)
+    assert 0.005 < with_noise.floor < 0.1
+    assert with_noise.again is not None
+    assert with_noise.again.blocks != with_noise.timings["default"].blocks
+
+
+def test_steady_drift_cancels() -> None:
+    clock = Clock()
+
+    def slower_and_slower() -> None:
+        clock.now += 0.02 * (1 + 0.02 * len(calls))
+        calls.append(None)
+
+    calls: list[None] = []
+    found = measure({"default": slower_and_slower, "same": slower_and_slower}, clock)
+    assert abs(found.gains["same"].median) < 0.001
+    assert found.floor > 0.01  # without the baseline's second appearance, this would be the error
+
+
+def test_order_is_interleaved() -> None:
+    clock, seen = Clock(), []
+    variants = {name: clock.variant(0.02) for name in ("x", "default", "y")}
+    measure(variants, clock, blocks=2, progress=lambda *told: seen.append(told))
+    names = [name for name, _, _ in seen]
+    assert names == ["default", "x", "y", "default", "default", "y", "x", "default"]
+    assert [(done, total) for _, done, total in seen] == [(1, 2)] * 4 + [(2, 2)] * 4
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(0.001, 20), (0.02, 1), (3.0, 1)])
+def test_calls_of_a_block(seconds: float, calls: int) -> None:
+    clock = Clock()
+    found = measure({"default": clock.variant(seconds)}, clock, blocks=1)
+    timing = found.timings["default"]
+    assert timing.calls == calls
+    assert timing.blocks == (pytest.approx(seconds, rel=1e-4),)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 6, 15])
+def test_intervals_cover_the_truth(count: int) -> None:
+    draw = random.Random(7)
+    covered = 0
+    for trial in range(150):
+        gain = median_interval([draw.gauss(0.1, 0.05) for _ in range(count)], seed=str(trial))
+        assert gain.lower <= gain.median <= gain.upper
+        covered += gain.lower <= 0.1 <= gain.upper
+    assert 0.88 < covered / 150 < 1.0
+
+
+def test_one_value_says_nothing() -> None:
+    gain = median_interval([0.3])
+    assert gain == Gain(0.3, -math.inf, math.inf)
+    assert gain.is_tie()
+    assert gain.speedup_interval == (0.0, math.inf)
+
+
+def test_an_outlier_does_not_move_the_gain() -> None:
+    values = [0.1, 0.11, 0.09, 0.1, 0.12, 0.1, 0.08, 0.1, 0.1, -5.0]
+    assert median_interval(values).median == pytest.approx(0.1)
+    assert median_interval(values).lower > 0.05
+
+
+@pytest.mark.parametrize(
+    ("gain", "floor", "tie", "clear"),
+    [
+        (Gain(0.1, 0.05, 0.15), 0.0, False, True),
+        (Gain(0.1, 0.05, 0.15), 0.07, False, False),
+        (Gain(0.1, 0.05, 0.15), 0.1, True, False),
+        (Gain(0.1, -0.01, 0.2), 0.0, True, False),
+        (Gain(-0.1, -0.15, -0.05), 0.02, False, True),
+    ],
+)
+def test_ties(gain: Gain, floor: float, tie: bool, clear: bool) -> None:
+    assert (gain.is_tie(floor), gain.is_clear(floor)) == (tie, clear)
+
+
+def test_intervals_are_the_same_in_any_process() -> None:
+    values = [random.Random(3).gauss(0, 1) for _ in range(12)]
+    code = (
+        "from passwright.scheduler.comparison import median_interval\n"
+        f"print(repr(median_interval({values!r}, seed='4:x')))"
+    )
+    other = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert other.stdout.strip() == repr(median_interval(values, seed="4:x"))
+
+
+def test_same_times_give_the_same_comparison() -> None:
+    def once(seed: int) -> Comparison:
+        clock = Clock()
+        variants = {"default": clock.variant(0.02, 0.05), "b": clock.variant(0.02, 0.05)}
+        return measure(variants, clock, seed=seed)
+
+    assert once(0) == once(0)
+    assert once(0).timings == once(1).timings
+
+
+# ---- when it stops
+
+
+def test_stops_early_when_all_is_clear() -> None:
+    clock = Clock()
+    variants = {
+        "default": clock.variant(0.02, 0.01),
+        "fast": clock.variant(0.015, 0.01),
+        "slow": clock.variant(0.03, 0.01),
+    }
+    found = measure(variants, clock, minimum_blocks=8)
+    assert found.stopped == StopReason.CLEAR
+    assert len(found.timings["fast"].blocks) == 8
+
+
+def test_goes_on_while_one_is_not_clear() -> None:
+    clock = Clock()
+    variants = {
+        "default": clock.variant(0.02, 0.01),
+        "fast": clock.variant(0.015, 0.01),
+        "same": clock.variant(0.02, 0.01),
+    }
+    assert measure(variants, clock).stopped == StopReason.BLOCKS
+
+
+def test_time_limit_is_kept() -> None:
+    clock = Clock()
+    variants = {"default": clock.variant(0.5, 0.01), "same": clock.variant(0.5, 0.01)}
+    found = measure(variants, clock, time_limit=8.0)
+    assert found.stopped == StopReason.TIME_LIMIT
+    assert clock.now <= 8.0 + 2 * 0.5 * 1.05  # the first calls are not counted
+    assert 2 <= len(found.timings["same"].blocks) < 15
+
+
+def test_one_round_is_always_made() -> None:
+    clock = Clock()
+    found = measure({"default": clock.variant(2.0), "b": clock.variant(1.5)}, clock, time_limit=0.1)
+    assert found.stopped == StopReason.TIME_LIMIT
+    assert found.timings["b"].blocks == (pytest.approx(1.5),)
+    assert found.gains["b"].is_tie()  # a single round proves nothing
+
+
+# ---- what cannot be measured
+
+
+def failing_after(calls: int, run: Callable[[], object]) -> Callable[[], object]:
+    left = [calls]
+
+    def step() -> object:
+        left[0] -= 1
+        if left[0] < 0:
+            raise RuntimeError("out of luck\nand more lines")
+        return run()
+
+    return step
+
+
+@pytest.mark.parametrize("calls", [0, 2, 10])
+def test_a_variant_that_raises_is_censored(calls: int) -> None:
+    clock = Clock()
+    variants = {
+        "default": clock.variant(0.02),
+        "bad": failing_after(calls, clock.variant(0.02)),
+        "good": clock.variant(0.015),
+    }
+    found = measure(variants, clock)
+    assert found.censored == {"bad": "RuntimeError: out of luck"}
+    assert set(found.gains) == {"good"}
+    assert found.gains["good"].speedup == pytest.approx(4 / 3)
+    # What was measured before stays in the record.
+    assert len(found.timings["bad"].blocks if calls == 10 else ()) == (7 if calls == 10 else 0)
+
+
+@pytest.mark.parametrize("calls", [0, 10])
+def test_nothing_left_to_compare(calls: int) -> None:
+    clock = Clock()
+    variants = {"default": clock.variant(0.02), "bad": failing_after(calls, clock.variant(0.02))}
+    found = measure(variants, clock)
+    assert found.gains == {}
+    assert set(found.censored) == {"bad"}
+    assert found.stopped == StopReason.NO_VARIANT
+
+
+@pytest.mark.parametrize("calls", [0, 2, 10])
+def test_a_baseline_that_raises_ends_it(calls: int) -> None:
+    clock = Clock()
+    variants = {
+        "default": failing_after(calls, clock.variant(0.02)),
+        "good": clock.variant(0.01),
+    }
+    found = measure(variants, clock)
+    assert found.stopped == StopReason.BASELINE_FAILED
+    assert found.gains == {}
+    assert found.floor == math.inf
+    assert set(found.censored) == {"default"}
+
+
+def test_a_hopelessly_slow_variant_is_censored() -> None:
+    clock = Clock()
+    variants = {"default": clock.variant(0.02), "slow": clock.variant(0.1)}
+    found = measure(variants, clock)
+    assert found.censored == {"slow": "time-out: 5 times the baseline's time, the limit is 2"}
+    assert found.stopped == StopReason.NO_VARIANT
+    assert set(measure(variants, clock, timeout_factor=6.0).gains) == {"slow"}
+
+
+def test_one_hiccup_is_no_time_out() -> None:
+    clock = Clock()
+    taken = [0.02, 1.0, 1.0]  # the first call and the first two tries
+
+    def step() -> None:
+        clock.now += taken.pop(0) if taken else 0.02
+
+    found = measure({"default": clock.variant(0.02), "disturbed": step}, clock)
+    assert found.censored == {}
+
+
+def test_keyboard_interrupt_passes_through() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    clock = Clock()
+    with pytest.raises(KeyboardInterrupt):
+        measure({"default": clock.variant(0.02), "b": interrupted}, clock)
+
+
+def test_unknown_baseline() -> None:
+    with pytest.raises(ValueError, match="no variant is named 'default'"):
+        measure({"a": lambda: None}, Clock())
+
+
+# ---- JSON
+
+
+def test_json_round_trip() -> None:
+    clock = Clock()
+    variants = {
+        "default": clock.variant(0.02, 0.1),
+        "b": clock.variant(0.02, 0.1),
+        "bad": failing_after(0, clock.variant(1.0)),
+    }
+    found = measure(variants, clock)
+    assert Comparison.from_json(found.to_json()) == found
+
+
+def test_json_round_trip_of_what_is_not_finite_and_nested() -> None:
+    timing = Timing("default", "cuda-event", (0.1,), 3)
+    inner = Comparison("default", {"default": timing}, {}, math.inf, "time limit")
+    found = Comparison(
+        "default",
+        {"default": timing},
+        {"b": Gain(0.1, -math.inf, math.inf)},
+        math.inf,
+        "time limit",
+        {"c": "RuntimeError"},
+        timing,
+        ("timed by events",),
+        inner,
+    )
+    text = found.to_json()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert Comparison.from_json(text) == found
+
+
+# ---- the real clock
+
+
+def test_real_time() -> None:
+    variants = {
+        "default": lambda: sum(range(40_000)),
+        "fast": lambda: sum(range(10_000)),
+    }
+    found = compare(variants, baseline="default", device=CPU, block_seconds=0.005)
+    assert found.gains["fast"].speedup > 1.5
+
+
+# ---- steps
+
+
+class Named(NamedTuple):
+    value: Tensor
+    index: Tensor
+
+
+class Branches(nn.Module):
+    """Nested outputs, among them integers and one that depends on no parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 3), nn.Linear(4, 2)
+        self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+
+    def forward(self, x: Tensor, scale: float = 1.0) -> dict[str, Any]:
+        y = self.first(x) * self.frozen * scale
+        return {"y": y, "rest": [Named(self.second(x), y.argmax(1)), (x + 1, None, "text")]}
+
+
+def gradients(module: nn.Module) -> list[Tensor | None]:
+    return [parameter.grad for parameter in module.parameters()]
+
+
+@pytest.mark.parametrize("as_mapping", [False, True])
+def test_training_step_handles_nested_outputs(as_mapping: bool) -> None:
+    module, x = Branches(), torch.randn(5, 4)
+    step = training_step(module, {"x": x, "scale": 2.0} if as_mapping else (x, 2.0))
+    step()
+    assert [name for name, p in module.named_parameters() if p.grad is None] == ["frozen"]
+
+
+def test_training_step_does_not_add_gradients_up() -> None:
+    module = nn.Linear(4, 3)
+    x = torch.randn(5, 4, requires_grad=True)
+    step = training_step(module, x)
+    step()
+    once = [*gradients(module), x.grad]
+    step()
+    for before, after in zip(once, [*gradients(module), x.grad], strict=True):
+        assert before is not None
+        assert after is not None
+        assert torch.equal(before, after)
+
+
+def test_gradients_differ_from_element_to_element() -> None:
+    module = nn.Linear(4, 3)
+    training_step(module, torch.randn(5, 4))()
+    assert module.bias.grad is not None
+    assert module.bias.grad.unique().numel() == 3
+
+
+def test_the_weighting_goes_with_the_seed() -> None:
+    module, x = nn.Linear(4, 3), torch.randn(5, 4)
+
+    def gradient(seed: int) -> Tensor:
+        training_step(module, x, seed=seed)()
+        assert module.bias.grad is not None
+        return module.bias.grad.clone()
+
+    assert torch.equal(gradient(1), gradient(1))
+    assert not torch.equal(gradient(1), gradient(2))
+
+
+def test_training_step_with_a_loss() -> None:
+    module, x = nn.Linear(4, 3), torch.randn(5, 4)
+    training_step(module, (x,), loss=lambda out: out.sum())()
+    assert module.bias.grad is not None
+    assert torch.equal(module.bias.grad, torch.full((3,), 5.0))
+
+
+def test_training_step_needs_something_to_differentiate() -> None:
+    with pytest.raises(ValueError, match="inference_step"):
+        training_step(lambda x: x + 1, torch.randn(3))()
+
+
+def test_inference_step_makes_no_graph() -> None:
+    module, x = nn.Linear(4, 3), torch.randn(5, 4)
+    out = inference_step(module, x)()
+    assert isinstance(out, Tensor)
+    assert not out.requires_grad
+    assert torch.equal(out, module(x))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_graph_step(training: bool) -> None:
+    weight, x = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4)
+    out = graph_step(lambda x, w, n: (x @ w.t(), n), (x, weight, 7), training=training)()
+    assert (out is None) == training
+    assert (weight.grad is not None) == training
+
+
+def test_peak_memory_is_unknown_on_a_cpu() -> None:
+    assert peak_memory(lambda: pytest.fail("must not be called"), CPU) is None
+
+
+def test_compares_steps_of_modules() -> None:
+    module, x = nn.Linear(8, 8), torch.randn(4, 8)
+    steps = {
+        "default": training_step(module, x),
+        "same": training_step(module, x),
+        "bad": training_step(nn.Linear(3, 3), x),
+    }
+    found = compare(steps, baseline="default", device=CPU, blocks=2, block_seconds=0.001)
+    assert set(found.timings) >= {"default"}
+    assert found.censored["bad"].startswith("RuntimeError: ")
+
+
+# ---- CUDA
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("training", [False, True])
+def test_cuda_graphs(training: bool) -> None:
+    device = torch.device("cuda")
+    module = nn.Sequential(*(nn.Linear(256, 256) for _ in range(4))).to(device)
+    short = nn.Sequential(*list(module)[:2])
+    x = torch.randn(512, 256, device=device)
+    step = training_step if training else inference_step
+    found = compare(
+        {"default": step(module, x), "short": step(short, x)}, baseline="default", device=device
+    )
+    assert {timing.method for timing in found.timings.values()} == {"cuda-graph"}
+    assert found.notes == ()
+    assert found.gains["short"].lower > 0
+    assert found.wall is not None
+    assert found.wall.timings["short"].method == "wall"
+    assert Comparison.from_json(found.to_json()) == found
+
+
+@pytest.mark.gpu
+@cuda
+def test_cuda_events_where_nothing_can_be_captured() -> None:
+    device = torch.device("cuda")
+    x = torch.randn(512, 512, device=device)
+    stream = torch.cuda.current_stream()
+    found = compare(
+        {"default": lambda: x @ x @ x @ x, "syncs": lambda: (x @ x).sum().item()},
+        baseline="default",
+        device=device,
+        timeout_factor=math.inf,
+        wall=False,
+    )
+    assert {timing.method for timing in found.timings.values()} == {"cuda-event"}
+    assert "'syncs' cannot be captured" in found.notes[0]
+    assert found.wall is None
+    assert torch.cuda.current_stream() == stream
+    assert torch.equal((x @ x).isfinite().all().cpu(), torch.tensor(True))
+
+
+@pytest.mark.gpu
+@cuda
+def test_cuda_out_of_memory_is_censored() -> None:
+    device = torch.device("cuda")
+    x = torch.randn(64, device=device)
+    found = compare(
+        {"default": lambda: x + 1, "huge": lambda: torch.empty(1 << 50, device=device)},
+        baseline="default",
+        device=device,
+        blocks=2,
+    )
+    assert found.censored["huge"].startswith("OutOfMemoryError")
+
+
+@pytest.mark.gpu
+@cuda
+def test_peak_memory() -> None:
+    x = torch.randn(1 << 20, device="cuda")
+    peak = peak_memory(lambda: (x + 1) * 2, x.device)
+    assert peak is not None
+    assert 8 << 20 <= peak < 16 << 20
