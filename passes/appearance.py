@@ -43,8 +43,8 @@ def must_copy(
 ) -> bool:
     """Does only a contiguous copy of `new` look like `old` from outside?
 
-    `inserted` are the nodes of this step; a write by `undoing` does not count. Raises IllegalRewrite
-    where a copy is no help.
+    `inserted` are the nodes of this step; a write by `undoing` does not count. Raises
+    IllegalRewrite where a copy is no help.
     """
     before, after = view.spec(old), view.spec(new)
     copy = False
@@ -54,7 +54,7 @@ def must_copy(
         if escapes(view, old):
             if _shared_outside(view, old):
                 raise IllegalRewrite(f"{old.name} shares memory that can be seen outside")
-            copy = new not in inserted or _shares_memory(view, new) or escapes(view, new)
+            copy = not _is_alone(view, new, inserted) or escapes(view, new)
     moved = before.storage != after.storage or not same(before.offset, after.offset)
     if moved and _memory_is_seen(view, old):
         if not same(before.offset, 0) or _shares_memory(view, old):
@@ -100,6 +100,14 @@ def _aliasing_inputs(view: GraphView, node: fx.Node) -> list[fx.Node]:
 def _shares_memory(view: GraphView, node: fx.Node) -> bool:
     """The value is a view of one of its inputs."""
     return bool(_aliasing_inputs(view, node))
+
+
+def _is_alone(view: GraphView, node: fx.Node, inserted: Collection[fx.Node]) -> bool:
+    """A new value that nothing shares memory with, but new values that only lead to it."""
+    if node not in inserted:
+        return False
+    above = _aliasing_inputs(view, node)
+    return all(len(n.users) == 1 and _is_alone(view, n, inserted) for n in above)
 
 
 def _shared_outside(view: GraphView, node: fx.Node) -> bool:

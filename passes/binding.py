@@ -102,7 +102,7 @@ class Signature:
             value = bound.setdefault(name, self.defaults[name])
             if value is _REQUIRED:
                 return None
-        return bound
+        return {name: bound[name] for name in self.names}
 
 
 def _is_sequence(rest: list[Any]) -> bool:

@@ -11,7 +11,7 @@ undo, and undoing cheap enough to rehearse candidates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +21,7 @@ from torch import fx
 from passwright.passes.address import digest
 from passwright.passes.appearance import must_copy, refuse_other_gradient, refuse_other_outputs
 from passwright.passes.build import Builders
-from passwright.passes.effects import is_pure
+from passwright.passes.effects import is_pure, only_writes, written_arguments
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.fake import FakeRuns
 from passwright.passes.graph import GraphView
@@ -214,8 +214,8 @@ class GraphEditor(FakeRuns, Builders):
         if new not in record.inserted and self.view.storages([old]) != self.view.storages([new]):
             record.reused.append(new)
         if isinstance(before, Spec):
-            if must_copy(self.view, old, new, inserted=record.inserted, undoing=undoing):
-                new = self.contiguous_copy(new)
+            copy = must_copy(self.view, old, new, inserted=record.inserted, undoing=undoing)
+            new = self.contiguous_copy(new) if copy else new
         for user in users:
             self._rewire(user, old, new)
         if isinstance(before, Spec):
@@ -316,18 +316,28 @@ class GraphEditor(FakeRuns, Builders):
                 raise IllegalRewrite(f"{node.name} would depend on itself")
             place = node
             for member in moving:
-                self._check_movable(member, node)
+                self._check_movable(member, node, moving)
                 place = self._move_behind(member, place)
 
-    def _check_movable(self, member: fx.Node, node: fx.Node) -> None:
-        if not is_pure(member):
+    def _check_movable(
+        self, member: fx.Node, node: fx.Node, moving: Collection[fx.Node]
+    ) -> None:
+        """`member` may go behind `node`, in the company of the others that go there."""
+        if not is_pure(member) and not only_writes(member):
             raise IllegalRewrite(f"{member.name} would have to move and may not")
         if self.view.region(member) != self.view.region(node):
             raise IllegalRewrite(f"{member.name} would leave its grad or autocast region")
         storages = self.view.storages([member, *member.all_input_nodes])
         for write in self.view.writes:
-            if member < write.node < node and write.storages & storages:
+            crossed = member < write.node < node and write.node not in moving
+            if crossed and write.storages & storages:
                 raise IllegalRewrite(f"{member.name} would cross {write.node.name}, which writes")
+        written = self.view.storages(written_arguments(member))
+        passed = member.next if written else node
+        while passed is not node:
+            if passed not in moving and self.view.storages([passed, *passed.all_input_nodes]) & written:
+                raise IllegalRewrite(f"{member.name} writes what {passed.name} reads before")
+            passed = passed.next
 
     def _move_behind(self, member: fx.Node, place: fx.Node) -> fx.Node:
         previous = member.prev

@@ -129,7 +129,8 @@ def is_random(node: fx.Node) -> bool:
 def _draws_nothing(node: fx.Node, name: str) -> bool:
     if name in _DROPOUTS:
         training = _argument(node, 2, "training", node.kwargs.get("train"))
-        return training is False
+        probability = _argument(node, 1, "p")
+        return training is False or (type(probability) in (int, float) and probability == 0)
     if name == "scaled_dot_product_attention":
         probability = _argument(node, 4, "dropout_p", 0.0)
         return isinstance(probability, (int, float)) and probability == 0
@@ -151,6 +152,11 @@ def is_pure(node: fx.Node) -> bool:
     if node.op == "call_function" and node.target in _SIDE_EFFECTS:
         return False
     return not (is_random(node) or is_region_change(node) or _writes(node) is not False)
+
+
+def only_writes(node: fx.Node) -> bool:
+    """Pure but for writing arguments that are known, as batch norm does its running statistics."""
+    return not (is_random(node) or is_region_change(node)) and _writes(node) is True
 
 
 def written_arguments(node: fx.Node) -> Iterator[fx.Node]:

@@ -247,10 +247,13 @@ class GraphView:
         self.forget((node,))
 
     def _records(self, node: fx.Node, spec: AnySpec, region: int) -> bool:
-        parts = spec if isinstance(spec, tuple) else (spec,)
-        smooth = any(p and (p.dtype.is_floating_point or p.dtype.is_complex) for p in parts)
-        sources = any(source in self._recorded for source in node.all_input_nodes)
-        return smooth and sources and self._modes[region].enabled is not False
+        parts = [part for part in (spec if isinstance(spec, tuple) else (spec,)) if part]
+        smooth = any(p.dtype.is_floating_point or p.dtype.is_complex for p in parts)
+        sources = [source for source in node.all_input_nodes if source in self._recorded]
+        if self._modes[region].enabled is False:
+            # Even there a view requires grad if its base does, although no gradient gets through.
+            return smooth and bool(self.storages(sources) & {part.storage for part in parts})
+        return smooth and bool(sources)
 
     def rename(self, node: fx.Node, address: str) -> None:
         """`node` now computes the value that had this address."""

@@ -63,11 +63,8 @@ class HorizontalPattern(Pattern):
 
 
 def _plain(graph: GraphView, node: fx.Node) -> bool:
-    """A batchable op whose inputs and result are all strided tensors of known shape."""
-    values = (node, *node.all_input_nodes)
-    return batchable(graph, node) and all(_is_strided(graph, value) for value in values)
-
-
-def _is_strided(graph: GraphView, node: fx.Node) -> bool:
-    spec = graph.any_spec(node)
-    return isinstance(spec, Spec) and spec.layout is torch.strided
+    """A batchable op with a result of known shape, and no tensor of another layout than strided."""
+    values = [graph.any_spec(value) for value in (node, *node.all_input_nodes)]
+    tensors = [spec for spec in values if isinstance(spec, Spec)]
+    known = isinstance(values[0], Spec) and all(s.layout is torch.strided for s in tensors)
+    return known and batchable(graph, node)

@@ -200,12 +200,21 @@ def observes_strides(graph: GraphView, node: fx.Node) -> bool:
             op = graph.read(user)
             if user.op == "output" or user.target in _OBSERVERS:
                 return True
-            if isinstance(op, _LAYOUT_BARRIERS):
+            if isinstance(op, _LAYOUT_BARRIERS) or _has_one_layout(graph, user):
                 continue
             if op is None and not (is_pure(user) and isinstance(graph.any_spec(user), Spec)):
                 return True
             pending.append(user)
     return False
+
+
+def _has_one_layout(graph: GraphView, node: fx.Node) -> bool:
+    """New memory for at most one dim that is not of size 1: there is one way to lay that out."""
+    spec = graph.any_spec(node)
+    if not isinstance(spec, Spec) or not is_pure(node):
+        return False
+    is_new = not graph.storages([node]) & graph.storages(node.all_input_nodes)
+    return is_new and sum(static(size) != 1 for size in spec.shape) < 2
 
 
 def costs_one_copy(graph: GraphView, node: fx.Node) -> bool:
@@ -243,6 +252,31 @@ def stands_in(graph: GraphView, old: fx.Node, new: fx.Node) -> bool:
     return before.same_strides(after) or not observes_strides(graph, old)
 
 
+def same_gradient(graph: GraphView, old: fx.Node, *sources: fx.Node) -> bool:
+    """`old` may be made of these sources without gaining or losing a gradient.
+
+    Where grad mode is off torch still marks a view as requiring grad if its base does, but no copy.
+    There a value that turns from the one into the other must not be seen from the outside.
+    """
+    if graph.needs_grad(old) != any(map(graph.needs_grad, sources)):
+        return graph.mode(graph.region(old)).enabled is False and _stays(graph, old)
+    return True
+
+
+def _stays(graph: GraphView, node: fx.Node) -> bool:
+    """Nobody reads the value, or a view of it, in another grad mode."""
+    storages = graph.storages([node])
+    pending, seen = [node], {node}
+    while pending:
+        for user in pending.pop().users:
+            if not one_grad_mode(graph, node, user):
+                return False
+            if user not in seen and graph.storages([user]) & storages:
+                seen.add(user)
+                pending.append(user)
+    return True
+
+
 def unseen(graph: GraphView, old: fx.Node, layout: Spec, *, shared: bool = True) -> bool:
     """No outsider can tell that `old` comes to lie in other memory, with the strides of `layout`.
 
@@ -264,7 +298,7 @@ def escapes(graph: GraphView, node: fx.Node) -> bool:
             seen.add(user)
             if user.op == "output":
                 return True
-            if graph.read(user) is None and not is_pure(user):
+            if not is_pure(user) and graph.read(user) is None:
                 return True
             if graph.storages([user]) & storages:
                 pending.append(user)

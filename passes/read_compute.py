@@ -77,6 +77,8 @@ def read_layer_norm(call: Bound) -> Op | None:
     fits_bias, bias = _optional_tensor(call, "bias")
     if source is None or None in shape or not fits_weight or not fits_bias:
         return None
+    if isinstance(call["eps"], fx.Node):  # with dynamic=True a float may be symbolic
+        return None
     return LayerNorm(call.node, source[0], shape, weight, bias, float(call["eps"]))  # type: ignore[arg-type]
 
 

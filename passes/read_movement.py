@@ -8,8 +8,19 @@ from typing import Any
 import torch
 from torch import fx
 
-from passwright.passes.binding import Bound, spelled
-from passwright.passes.ops import Cat, Op, Permute, Piece, Reshape, Select, Slice, Split, Stack, Unbind
+from passwright.passes.binding import Bound, read, spelled
+from passwright.passes.ops import (
+    Cat,
+    Op,
+    Permute,
+    Piece,
+    Reshape,
+    Select,
+    Slice,
+    Split,
+    Stack,
+    Unbind,
+)
 from passwright.passes.spec import Spec, static
 
 aten = torch.ops.aten
@@ -23,7 +34,7 @@ def dim_of(value: Any, ndim: int) -> int | None:
 
 
 @spelled(
-    "input, sizes|split_size|split_size_or_sections|split_sizes, dim=0",
+    "input|tensor, sizes|split_size|split_size_or_sections|split_sizes, dim=0",
     torch.split,
     torch.functional.split,
     torch.split_with_sizes,
@@ -105,9 +116,9 @@ def read_cat(call: Bound) -> Op | None:
 
 def _unsqueezed(call: Bound, node: fx.Node, dim: int) -> fx.Node | None:
     """`x` where the node is `unsqueeze(x, dim)`: ATen-IR writes a stack as a cat of these."""
-    is_unsqueeze = node.target in (torch.unsqueeze, "unsqueeze", aten.unsqueeze.default)
-    source = node.args[0] if is_unsqueeze and node.args else None
-    if not isinstance(source, fx.Node):
+    spellings = (torch.unsqueeze, "unsqueeze", aten.unsqueeze.default, operator.getitem)
+    source = node.args[0] if node.target in spellings and node.args else None
+    if not isinstance(source, fx.Node) or not isinstance(read(node, call.specs), Reshape):
         return None
     before, after = call.specs(source), call.specs(node)
     if not isinstance(before, Spec) or not isinstance(after, Spec):
@@ -179,6 +190,41 @@ def read_t(call: Bound) -> Op | None:
     if source is None or source[1].ndim > 2:
         return None
     return Permute(call.node, source[0], tuple(reversed(range(source[1].ndim))))
+
+
+@spelled("input, source, destination", torch.movedim, torch.moveaxis, "movedim", "moveaxis")
+def read_movedim(call: Bound) -> Op | None:
+    """Some dims go to new places, the others fill up the rest in order."""
+    found = call.tensor()
+    if found is None:
+        return None
+    node, spec = found
+    old, new = _dims(call["source"], spec.ndim), _dims(call["destination"], spec.ndim)
+    if old is None or new is None or len(old) != len(new):
+        return None
+    dims = [dim for dim in range(spec.ndim) if dim not in old]
+    for place, dim in sorted(zip(new, old, strict=True)):
+        dims.insert(place, dim)
+    return Permute(call.node, node, tuple(dims))
+
+
+def _dims(value: Any, ndim: int) -> list[int] | None:
+    """One dim or several as non-negative integers."""
+    items = value if isinstance(value, (tuple, list)) else [value]
+    dims = [dim_of(item, ndim) for item in items]
+    return None if None in dims else dims  # type: ignore[return-value]
+
+
+@spelled("input, name", getattr)
+def read_attribute(call: Bound) -> Op | None:
+    """`x.T` of a matrix and `x.mT`."""
+    source = call.tensor()
+    if source is None or call["name"] not in ("T", "mT") or source[1].ndim < 2:
+        return None
+    dims = list(range(source[1].ndim))
+    if call["name"] == "T":
+        return Permute(call.node, source[0], tuple(reversed(dims)))
+    return Permute(call.node, source[0], (*dims[:-2], dims[-1], dims[-2]))
 
 
 def _slice(node: fx.Node, input: fx.Node, spec: Spec, dim: int, start: Any, stop: Any) -> Op | None:

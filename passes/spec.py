@@ -113,19 +113,25 @@ def spec_of(value: Any) -> AnySpec:
             return None
         strided = value.layout == torch.strided
         return Spec(
-            tuple(value.shape),
-            tuple(value.stride()) if strided else (),
+            tuple(map(_plain, value.shape)),
+            tuple(map(_plain, value.stride())) if strided else (),
             value.dtype,
             value.device,
             value.untyped_storage()._cdata if strided else next(_fresh_storage),
             value.layout,
-            value.storage_offset() if strided else 0,
+            _plain(value.storage_offset()) if strided else 0,
         )
     if isinstance(value, (tuple, list)) and value:
         parts = tuple(spec_of(part) for part in value)
         if all(isinstance(part, Spec) for part in parts):
             return parts  # type: ignore[return-value]
     return None
+
+
+def _plain(size: Size) -> Size:
+    """A symbolic size that was narrowed to one number is that number."""
+    known = static(size)
+    return size if known is None else known
 
 
 def contiguous_strides(shape: Sequence[Size]) -> tuple[Size, ...]:

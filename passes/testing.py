@@ -23,6 +23,7 @@ from passwright.passes.dialect import Dialect
 from passwright.passes.graph import GraphView
 from passwright.passes.matching import Rewriter
 from passwright.passes.pattern import Exactness, Pattern
+from passwright.passes.spec import hint
 from passwright.passes.table import PatternTable
 
 _LIMIT = 200
@@ -43,7 +44,8 @@ def capture(
     found: list[tuple[fx.GraphModule, list[Any]]] = []
 
     def keep(graph_module: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        found.append((graph_module, list(example_inputs)))
+        inputs = [hint(v) if isinstance(v, torch.SymInt) else v for v in example_inputs]
+        found.append((graph_module, inputs))
         return graph_module.forward
 
     torch._dynamo.reset()

@@ -15,7 +15,15 @@ from torch import fx
 
 from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import same_shape
+from passwright.passes.legality import (
+    is_written,
+    one_grad_mode,
+    same_gradient,
+    same_shape,
+    stands_in,
+    undisturbed,
+    unseen,
+)
 from passwright.passes.ops import Cat, Reshape
 from passwright.passes.parts import Part, part_of
 from passwright.passes.spec import static
@@ -129,6 +137,33 @@ def _bounds(graph: GraphView, cat: Cat) -> list[int] | None:
     sizes = [extent(graph, node, cat.dim) for node in cat.inputs]
     known = [size for size in sizes if size is not None]
     return list(accumulate(known, initial=0)) if len(known) == len(sizes) else None
+
+
+def is_one_view(graph: GraphView, copied: fx.Node, window: Window, dim: int) -> bool:
+    """The copy may become the view of the source that the window describes.
+
+    Nobody writes the memory of either, and the gradient is the same. Where it is all of the source,
+    no view is made, and its users need the same grad mode.
+    """
+    if is_written(graph, copied, window.source):
+        return False
+    if is_whole(graph, window, dim) and not one_grad_mode(graph, copied, *copied.users):
+        return False
+    gradient = same_gradient(graph, copied, window.source)
+    return gradient and undisturbed(graph, copied, *window.via)
+
+
+def can_be_made_of(graph: GraphView, node: fx.Node, parts: list[Window], dim: int) -> bool:
+    """The value can be made of these parts without a copy that was not there before."""
+    if not parts or not same_gradient(graph, node, *(part.source for part in parts)):
+        return False
+    if len(parts) > 1:
+        spec = graph.spec(node)
+        return unseen(graph, node, spec.fresh(spec.shape), shared=False)
+    source = parts[0].source
+    if is_whole(graph, parts[0], dim):
+        return stands_in(graph, node, source)
+    return unseen(graph, node, graph.spec(source))
 
 
 def atoms(graph: GraphView, windows: Iterable[Window], dim: int) -> dict[Window, list[Window]]:

@@ -27,6 +27,8 @@ from passwright.scheduler.gain import GainModel, Interval, Prediction
 
 #: Part by which the time saved, and the time added, may be off.
 _UNCERTAINTY = 0.25
+#: Seconds below which no graph gets: what calling it costs.
+_SMALLEST = 2e-6
 _VERSION = 1
 _NOTHING = Interval(0.0, 0.0, 0.0)
 
@@ -113,19 +115,22 @@ class AnalyticGainModel(GainModel):
 
 
 def interval(before: Estimate, after: Estimate) -> Interval:
-    """Gain between two estimates of one graph, with what is uncertain about it."""
-    saved = added = 0.0
-    for node in {**before.parts, **after.parts}:
-        change = before.parts.get(node, 0.0) - after.parts.get(node, 0.0)
-        saved, added = saved + max(change, 0.0), added + max(-change, 0.0)
-    total = before.seconds
+    """Gain between two estimates of one graph, with what is uncertain about it.
 
-    def gain(saving: float, adding: float) -> float:
-        left = max(total - saving + adding, total * 1e-3)
-        return round(math.log(total / left), 6) if total else 0.0
+    What both have in common is the same in both; what only one has may be off by a factor.
+    """
+    common = old = new = 0.0
+    for node in {**before.parts, **after.parts}:
+        was, will_be = before.parts.get(node, 0.0), after.parts.get(node, 0.0)
+        shared = min(was, will_be)
+        common, old, new = common + shared, old + was - shared, new + will_be - shared
+
+    def gain(old_factor: float, new_factor: float) -> float:
+        earlier = common + old * old_factor + _SMALLEST
+        return round(math.log(earlier / (common + new * new_factor + _SMALLEST)), 6)
 
     low, high = 1 - _UNCERTAINTY, 1 + _UNCERTAINTY
-    return Interval(gain(saved, added), gain(saved * low, added * high), gain(saved * high, added * low))
+    return Interval(gain(1, 1), gain(low, high), gain(high, low))
 
 
 def _near(record: Record, rewriter: Rewriter) -> list[fx.Node]:

@@ -82,11 +82,12 @@ def cpu_core(capability: str) -> CpuCore:
 
 # ---- CUDA
 
-#: One more generated kernel. Measured on an H200: a tiny kernel in a CUDA graph costs 3.1 us.
-GPU_FUSED_LAUNCH = 3.1e-6
-#: One more GEMM. Estimated from measurements on an H200: 33 GEMMs of an MMoE take 4.6 us each with
-#: their work, and a CUDA graph adds 0.9 us a launch. Eager launches cost more than either.
-GPU_EXTERN_LAUNCH = 4e-6
+#: One more generated kernel. Measured on an H200: 192 small kernels of a split-cat chain replay as a
+#: CUDA graph in 348 us. Eager launches cost more.
+GPU_FUSED_LAUNCH = 1.8e-6
+#: One more GEMM. Measured on an H200: 17 Linears of one input and 16 pointwise kernels replay in
+#: 100 us.
+GPU_EXTERN_LAUNCH = 3.5e-6
 #: Part of the datasheet's memory bandwidth that a copy reaches. Measured on an H200: 4.1 to 4.3
 #: TB/s.
 GPU_REACHED_BANDWIDTH = 4.2 / 4.8

@@ -157,6 +157,14 @@ def cache_directory() -> Path:
     return Path(default_cache_dir() if given is None else given).absolute()
 
 
+def pointwise_cat_limits() -> tuple[int, int]:
+    """Most inputs with which a cat on a GPU becomes one kernel: of any kind, and of simple ones."""
+    from torch._inductor import config
+
+    simple = int(config.max_pointwise_cat_inputs)
+    return int(getattr(config, "max_complex_pointwise_cat_inputs", 8)), max(simple, 8)
+
+
 def cache_counters() -> dict[str, int]:
     """Events in this process so far: "aot_hit" (AOTAutograd's cache, one per graph of Dynamo),
     "fx_hit" (Inductor's, forward and backward each), and the same with _miss and _bypass.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from passwright.scheduler.settings import Settings, unknown_name
 from passwright.scheduler.store import PlanStore
 
 log = logging.getLogger(__name__)
+
+_collectors: list[list[tuple[Plan, Path]]] = []
 
 
 @dataclass(frozen=True)
@@ -171,8 +174,25 @@ def is_training(graph: fx.Graph) -> bool:
     return torch.is_grad_enabled() and any(getattr(v, "requires_grad", False) for v in values)
 
 
+@contextmanager
+def collect_plans() -> Iterator[list[tuple[Plan, Path]]]:
+    """Collects every plan that is applied meanwhile, in any thread, and where it is kept.
+
+    Torch-IR plans come also when Inductor's cache is hit; ATen-IR plans only when it is not.
+    """
+    found: list[tuple[Plan, Path]] = []
+    _collectors.append(found)
+    try:
+        yield found
+    finally:
+        # By identity: two collectors that hold the same plans are equal.
+        _collectors[:] = [other for other in _collectors if other is not found]
+
+
 def report(plan: Plan, path: Path) -> None:
     """One line at INFO, everything else at DEBUG, and an artifact for tlparse."""
+    for found in _collectors:
+        found.append((plan, path))
     log.info(
         "%d steps, %d -> %d ops, predicted %s, %s (%s)",
         len(plan.steps),

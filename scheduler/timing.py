@@ -115,11 +115,13 @@ def compare(
     call only).
 
     `progress` is told (name, round, rounds) after each block. Raises ValueError when `baseline` is
-    not among the variants; what a variant raises is never passed on, except KeyboardInterrupt and
-    the like.
+    not among the variants, or when nothing is to be measured; what a variant raises is never passed
+    on, except KeyboardInterrupt and the like.
     """
     if baseline not in variants:
         raise ValueError(f"no variant is named {baseline!r}; there are {sorted(variants)}")
+    if blocks < 1 or block_seconds <= 0:
+        raise ValueError("blocks must be at least 1 and block_seconds positive")
     rules = _Rules(
         baseline,
         blocks,

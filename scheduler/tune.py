@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,28 +41,49 @@ class Variant:
     compiled: Callable[..., Any]
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning one graph found; `comparison` is None where no plan differed from default."""
+
+    variants: tuple[Variant, ...]
+    best: Variant
+    comparison: Comparison | None
+    #: Where the winner's plan is kept.
+    path: Path
+
+
 def tune_graph(
     scheduler: Scheduler,
     gm: fx.GraphModule,
     example_inputs: Sequence[Any],
     compile_module: Callable[[fx.GraphModule], Callable[..., Any]],
+    *,
+    again: bool = False,
+    observe: Callable[[Tuned], None] | None = None,
 ) -> Callable[..., Any]:
-    """Compiles the variants, measures them on random inputs, stores and returns the fastest."""
+    """Compiles the variants, measures them on random inputs, stores and returns the fastest.
+
+    A graph that was tuned before is not measured again unless `again`. `observe` is told what was
+    found.
+    """
     view = GraphView(gm.graph)
     device = describe(device_of(view))
     training = is_training(gm.graph)
     key = digest(view.fingerprint, training, scheduler.context(device))
     stored = scheduler.store.load(key)
-    if stored is not None and stored.origin == "measured":
+    if stored is not None and stored.origin == "measured" and not again:
         rewritten, _ = scheduler.optimize(gm, example_inputs)
         return compile_module(rewritten)
     variants = _variants(scheduler, gm, example_inputs, compile_module)
-    best = variants[0]
+    best, comparison = variants[0], None
     if len(variants) > 1:
         comparison = measure(variants, gm, example_inputs, training, scheduler)
         best = _winner(variants, comparison)
     scheduler.store.save(key, best.plan)
-    report(best.plan, scheduler.store.path(key))
+    path = scheduler.store.path(key)
+    report(best.plan, path)
+    if observe is not None:
+        observe(Tuned(tuple(variants), best, comparison, path))
     return best.compiled
 
 

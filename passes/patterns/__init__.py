@@ -1,11 +1,6 @@
 """The patterns that ship with Passwright, one family per file."""
 
-from passwright.passes.patterns.cats import (
-    FlattenNestedCats,
-    SliceOfCat,
-    SplitCatIntoCats,
-    SplitOfCat,
-)
+from passwright.passes.patterns.cats import FlattenNestedCats, SplitCatIntoCats, SplitOfCat
 from passwright.passes.patterns.embeddings import EmbeddingsOfOneTable, GatherEmbeddings
 from passwright.passes.patterns.functionalize import OutOfPlace
 from passwright.passes.patterns.hoist import UnaryAboveSplit, UnaryBelowCat
@@ -24,6 +19,7 @@ from passwright.passes.patterns.slices import (
     CatOfColumns,
     MergeSlices,
     SelectOfCat,
+    SliceOfCat,
     SliceOfPiece,
     StackOfSelects,
 )

@@ -8,10 +8,18 @@ from torch import fx
 
 from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import is_written, only_user, stands_in, undisturbed, unseen
+from passwright.passes.legality import is_written, only_user, same_gradient, undisturbed
 from passwright.passes.ops import Cat, Piece, Slice, Split
 from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
-from passwright.passes.windows import Window, atoms, cut_out, extent, is_whole, parts_of_cat, window
+from passwright.passes.windows import (
+    Window,
+    atoms,
+    can_be_made_of,
+    cut_out,
+    is_whole,
+    parts_of_cat,
+    window,
+)
 
 
 class FlattenNestedCats(Pattern):
@@ -31,16 +39,17 @@ class FlattenNestedCats(Pattern):
 
     def matches(self, graph: GraphView, inner: Cat) -> Iterator[Match]:
         readers = _reading_cats(graph, inner) if len(inner.inputs) > 1 else None
-        if not readers or is_written(graph, inner.node, *readers[0]):
+        # A source that is written later may not be split: autograd would forbid the write.
+        if not readers or is_written(graph, inner.node, *inner.inputs, *readers[0]):
             return
         outers, views = readers
         poured = [_poured(graph, inner, graph.producer(node, Cat)) for node in outers]
-        if not all(part for each in poured for part in each.values()):
-            return
         windows = [w for each in poured for parts in each.values() for w in parts]
         pieces = atoms(graph, windows, inner.dim)
         grown = sum(len(pieces[w]) for w in windows) - sum(map(len, poured))
-        if grown <= len(inner.inputs) and undisturbed(graph, inner.node, *outers, *views):
+        if grown > len(inner.inputs) or not undisturbed(graph, inner.node, *outers, *views):
+            return
+        if all(_keeps_gradient(graph, *pair) for pair in zip(outers, poured, strict=True)):
             yield match(inner, *outers, *views, outers=outers, windows=windows)
 
     def rewrite(self, m: Match, edit: GraphEditor) -> None:
@@ -117,45 +126,6 @@ class SplitCatIntoCats(Pattern):
         take_apart(m, edit)
 
 
-class SliceOfCat(Pattern):
-    """A slice of a cat is taken from the inputs in which it lies.
-
-    cat([a, b, c])[0:4]    ==>   a              where each is 4 long
-    cat([a, b, c])[5:7]    ==>   b[1:3]
-    cat([a, b, c])[0:8]    ==>   cat([a, b])    if the cat has no other user
-    """
-
-    direction = Direction.VERTICAL
-    exactness = Exactness.BITWISE
-    anchors = frozenset({Slice})
-    cleanup = True
-    conditions = (
-        "same dim",
-        "within one input, or the cat has no other user",
-        "no outsider sees the slice's strides or memory",
-        "no writes",
-    )
-
-    def matches(self, graph: GraphView, part: Slice) -> Iterator[Match]:
-        cat = graph.producer(part.input, Cat)
-        if cat is None or cat.dim != part.dim or part.start == part.stop:
-            return
-        windows = parts_of_cat(graph, cat, part.start, part.stop)
-        whole = part.stop - part.start == extent(graph, cat.node, cat.dim)
-        if whole or is_written(graph, cat.node, *cat.inputs):
-            return
-        if len(windows) > 1 and not only_user(graph, cat.node, part.node):
-            return
-        moves = _can_move(graph, part.node, windows, cat.dim)
-        if moves and undisturbed(graph, cat.node, part.node):
-            yield match(part, cat, windows=windows)
-
-    def rewrite(self, m: Match, edit: GraphEditor) -> None:
-        nodes = cut_out(edit, m.windows, m.anchor.dim)
-        inputs = [node for part in m.windows for node in nodes[part]]
-        edit.replace(m.anchor.node, edit.cat(inputs, m.anchor.dim))
-
-
 def take_apart(m: Match, edit: GraphEditor) -> None:
     """Makes the matched pieces of a split from the parts of a cat's inputs."""
     windows = [window for parts in m.parts.values() for window in parts]
@@ -195,6 +165,16 @@ def _poured(graph: GraphView, inner: Cat, outer: Cat | None) -> dict[int, list[W
     return found
 
 
+def _keeps_gradient(graph: GraphView, outer: fx.Node, poured: dict[int, list[Window]]) -> bool:
+    """The outer cat needs a gradient before and after; False if some part cannot be poured."""
+    if not all(poured.values()):
+        return False
+    cat = graph.producer(outer, Cat)
+    kept = [node for at, node in enumerate(cat.inputs if cat else ()) if at not in poured]
+    sources = [part.source for parts in poured.values() for part in parts]
+    return same_gradient(graph, outer, *kept, *sources)
+
+
 def _movable(graph: GraphView, split: Split) -> tuple[Cat | None, dict[int, list[Window]]]:
     """The cat that is split, and for each used piece that may move: the parts it consists of."""
     cat, taken = graph.producer(split.input, Cat), graph.pieces(split)
@@ -209,22 +189,9 @@ def _movable(graph: GraphView, split: Split) -> tuple[Cat | None, dict[int, list
     for index, pieces in taken.items():
         start, size = split.starts[index], split.sizes[index]
         parts = parts_of_cat(graph, cat, start, start + size)
-        if all(_can_move(graph, piece.node, parts, cat.dim) for piece in pieces):
+        if all(can_be_made_of(graph, piece.node, parts, cat.dim) for piece in pieces):
             movable[index] = parts
     return cat, movable
-
-
-def _can_move(graph: GraphView, node: fx.Node, parts: list[Window], dim: int) -> bool:
-    """The value can be made of these parts without a copy that was not there before."""
-    if not parts:
-        return False
-    if len(parts) > 1:
-        spec = graph.spec(node)
-        return unseen(graph, node, spec.fresh(spec.shape), shared=False)
-    source = parts[0].source
-    if is_whole(graph, parts[0], dim):
-        return stands_in(graph, node, source)
-    return unseen(graph, node, graph.spec(source))
 
 
 def _dies(graph: GraphView, cat: Cat, split: Split, parts: dict[int, list[Window]]) -> bool:

@@ -15,8 +15,8 @@ from torch import fx
 from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
 from passwright.passes.horizontal import HorizontalPattern
-from passwright.passes.legality import agreement, batchable
-from passwright.passes.ops import Cat, Embedding, Stack
+from passwright.passes.legality import agreement, batchable, can_reshape_to, same
+from passwright.passes.ops import Cat, Embedding, Reshape, Stack
 from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
 from passwright.passes.spec import static
 
@@ -47,7 +47,7 @@ class GatherEmbeddings(Pattern):
     def matches(self, graph: GraphView, anchor: Cat | Stack) -> Iterator[Match]:
         if isinstance(anchor, Stack) and anchor.dim == graph.ndim(anchor.node) - 1:
             return
-        ops = [graph.producer(node, Embedding) for node in anchor.inputs]
+        ops = [_lookup(graph, node) for node in anchor.inputs]
         keys = [op and self._key(graph, anchor, op) for op in ops]
         first = 0
         for key, run in itertools.groupby(keys):
@@ -77,21 +77,25 @@ class GatherEmbeddings(Pattern):
 
     def rewrite(self, m: Match, edit: GraphEditor) -> None:
         anchor, first, members = m.anchor, m.first, m.members
-        index, table = _joined(edit, anchor, members)
+        after = first + len(members)
+        index, table = _joined(edit, anchor, anchor.inputs[first:after], members)
         rows = edit.embedding(index, table, members[0].padding_idx)
         part = rows
         if _joins_widths(edit.view, anchor):
             *places, count, width = edit.view.shape(rows)
             part = edit.reshape(rows, (*places, count * width))
-        before, after = anchor.inputs[:first], anchor.inputs[first + len(members) :]
-        if isinstance(anchor, Stack) and (before or after):
-            before = tuple(edit.unsqueeze(node, anchor.dim) for node in before)
-            after = tuple(edit.unsqueeze(node, anchor.dim) for node in after)
-        edit.replace(anchor.node, edit.cat([*before, part, *after], anchor.dim))
+        others = [*anchor.inputs[:first], *anchor.inputs[after:]]
+        if isinstance(anchor, Stack) and others:
+            others = [edit.unsqueeze(node, anchor.dim) for node in others]
+        whole = edit.cat([*others[:first], part, *others[first:]], anchor.dim)
+        edit.replace(anchor.node, whole)
         if any(_has_other_users(op.node, anchor.node) for op in members):
-            for op, piece in zip(members, _pieces(edit, anchor, members, rows), strict=False):
+            for op, piece in zip(
+                members, _pieces(edit, anchor, m.first, members, rows), strict=False
+            ):
                 if _has_other_users(op.node, anchor.node):
-                    edit.replace(op.node, piece, where=lambda user: user is not anchor.node)
+                    own = edit.reshape(piece, edit.view.shape(op.node))
+                    edit.replace(op.node, own, where=lambda user: user is not anchor.node)
 
 
 class EmbeddingsOfOneTable(HorizontalPattern):
@@ -120,6 +124,14 @@ class EmbeddingsOfOneTable(HorizontalPattern):
             edit.replace(op.node, output)
 
 
+def _lookup(graph: GraphView, node: fx.Node) -> Embedding | None:
+    """The look-up behind an input of the anchor, also where its places were given another shape."""
+    op = graph.read(node)
+    if isinstance(op, Reshape) and op.shape and same(op.shape[-1], graph.shape(op.input)[-1]):
+        op = graph.read(op.input) if can_reshape_to(op.shape[:-1]) else None
+    return op if isinstance(op, Embedding) else None
+
+
 def _joins_widths(graph: GraphView, anchor: Cat | Stack) -> bool:
     """A cat along the dim of the embedded values."""
     return isinstance(anchor, Cat) and anchor.dim == graph.ndim(anchor.node) - 1
@@ -132,7 +144,7 @@ def _fits_index(graph: GraphView, members: Sequence[Embedding]) -> bool:
 
 
 def _joined(
-    edit: GraphEditor, anchor: Cat | Stack, members: Sequence[Embedding]
+    edit: GraphEditor, anchor: Cat | Stack, inputs: Sequence[fx.Node], members: Sequence[Embedding]
 ) -> tuple[fx.Node, fx.Node]:
     """(index, table) of the one look-up; a table that several members use is in it once."""
     starts: dict[fx.Node, int] = {}
@@ -141,29 +153,28 @@ def _joined(
         if op.weight not in starts:
             starts[op.weight] = total
             total += edit.view.shape(op.weight)[0]
-    shifted = [_shifted(edit, op.index, starts[op.weight]) for op in members]
-    if isinstance(anchor, Stack) or _joins_widths(edit.view, anchor):
-        index = edit.stack(shifted, anchor.dim)
-    else:
-        index = edit.cat(shifted, anchor.dim)
+    places = []
+    for node, op in zip(inputs, members, strict=True):
+        index = edit.reshape(op.index, edit.view.shape(node)[:-1])
+        start = starts[op.weight]
+        places.append(edit.add(index, start) if start else index)
+    stacked = isinstance(anchor, Stack) or _joins_widths(edit.view, anchor)
+    index = edit.stack(places, anchor.dim) if stacked else edit.cat(places, anchor.dim)
     return index, edit.cat(list(starts), 0)
 
 
-def _shifted(edit: GraphEditor, index: fx.Node, start: int) -> fx.Node:
-    return edit.add(index, start) if start else index
-
-
 def _has_other_users(node: fx.Node, dead: fx.Node) -> bool:
-    """Somebody besides `dead` takes the value (ATen-IR's stack does so through an unsqueeze)."""
+    """Somebody besides `dead` takes the value (`dead` may do so through a reshape)."""
     return any(user is not dead and set(user.users) != {dead} for user in node.users)
 
 
 def _pieces(
-    edit: GraphEditor, anchor: Cat | Stack, members: Sequence[Embedding], rows: fx.Node
+    edit: GraphEditor, anchor: Cat | Stack, first: int, members: Sequence[Embedding], rows: fx.Node
 ) -> list[fx.Node]:
-    """The members' own values as views of the joined rows; none where sizes are symbolic."""
+    """What the members were to the anchor, as views of the joined rows; none for symbolic sizes."""
     if isinstance(anchor, Stack) or _joins_widths(edit.view, anchor):
         return edit.unbind(rows, anchor.dim)
-    sizes = [static(edit.view.shape(op.node)[anchor.dim]) for op in members]
+    inputs = anchor.inputs[first : first + len(members)]
+    sizes = [static(edit.view.shape(node)[anchor.dim]) for node in inputs]
     known = [size for size in sizes if size is not None]
     return edit.split(rows, known, anchor.dim) if len(known) == len(sizes) else []

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import fx
 
 from passwright.passes.address import target_name
+from passwright.passes.binding import TABLE
 from passwright.passes.editor import GraphEditor
 from passwright.passes.effects import is_pure
 from passwright.passes.graph import GraphView
@@ -74,14 +75,18 @@ class OutOfPlace(Pattern):
         write, value = m.anchor.node, m.anchor.input
         dtype = edit.view.spec(value).dtype
         pure = edit.pointwise(_pure(m.anchor.function), value, dtype=dtype, **dict(m.anchor.params))
-        edit.replace(write, pure, undoing=write)
+        # Both are names of one tensor, and what follows the write sees what it left there.
+        edit.replace(write, value)
         edit.replace(value, pure, undoing=write, where=lambda user: write < user)
+        # Nobody uses the write by now: this hands its address on.
+        edit.replace(write, pure, undoing=write)
         edit.remove(write)
 
 
 def _pure(function: str) -> Any:
-    """torch.nn.functional has all of the functions that torch itself lacks."""
-    return getattr(torch, function, None) or getattr(F, function)
+    """The spelling that our readers know."""
+    spellings = (getattr(module, function, None) for module in (torch, F))
+    return next(spelling for spelling in spellings if spelling in TABLE)
 
 
 def _is_fresh(graph: GraphView, value: fx.Node) -> bool:

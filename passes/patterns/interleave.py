@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import is_written, undisturbed
+from passwright.passes.legality import is_written, same_gradient, undisturbed
 from passwright.passes.ops import Cat, Select, Slice, Split
 from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
 from passwright.passes.spec import static
@@ -43,9 +43,8 @@ class InterleavePieces(Pattern):
         via = dict.fromkeys(node for part in parts for node in part.via)
         source = parts[0].source
         symbolic = sum(static(size) is None for size in graph.shape(source))
-        if symbolic > 1 or is_written(graph, cat.node, source):
-            return
-        if undisturbed(graph, cat.node, *via):
+        plain = undisturbed(graph, cat.node, *via) and same_gradient(graph, cat.node, source)
+        if symbolic < 2 and plain and not is_written(graph, cat.node, source):
             yield match(cat, *via, source=source, grid=(*grid, parts[0].width))
 
     def rewrite(self, m: Match, edit: GraphEditor) -> None:

@@ -8,8 +8,8 @@ from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
 from passwright.passes.legality import (
     is_written,
-    one_grad_mode,
     only_user,
+    same_gradient,
     stands_in,
     undisturbed,
     unseen,
@@ -17,7 +17,15 @@ from passwright.passes.legality import (
 from passwright.passes.ops import Cat, Piece, Select, Slice, Split, Stack
 from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
 from passwright.passes.patterns.splits import is_single, refine
-from passwright.passes.windows import Window, extent, is_whole, join, parts_of_cat
+from passwright.passes.windows import (
+    Window,
+    can_be_made_of,
+    cut_out,
+    extent,
+    is_one_view,
+    join,
+    parts_of_cat,
+)
 
 
 class MergeSlices(Pattern):
@@ -122,10 +130,22 @@ class StackOfSelects(Pattern):
     direction = Direction.VERTICAL
     exactness = Exactness.BITWISE
     anchors = frozenset({Stack})
-    conditions = ("consecutive indices of one tensor", "stacked along another dim", "no writes")
+    conditions = (
+        "two or more consecutive indices of one tensor",
+        "stacked along another dim",
+        "no outsider sees the stack's strides or memory",
+        "no writes",
+    )
 
     def matches(self, graph: GraphView, stack: Stack) -> Iterator[Match]:
-        yield from _stacked_selects(graph, stack, along=False)
+        for found in _stacked_selects(graph, stack, along=False):
+            source, result = graph.spec(found.part.source), graph.spec(stack.node)
+            stride = list(source.stride)
+            stride.insert(stack.dim, stride.pop(found.dim))
+            if len(stack.inputs) > 1 and unseen(
+                graph, stack.node, result.view(result.shape, stride)
+            ):
+                yield found
 
     def rewrite(self, m: Match, edit: GraphEditor) -> None:
         part, dim, target = m.part, m.dim, m.anchor.dim
@@ -133,6 +153,45 @@ class StackOfSelects(Pattern):
         axes = [axis for axis in range(edit.view.ndim(found)) if axis != dim]
         found = edit.permute(found, [*axes[:target], dim, *axes[target:]])
         edit.replace(m.anchor.node, found)
+
+
+class SliceOfCat(Pattern):
+    """A slice of a cat is taken from the inputs in which it lies.
+
+    cat([a, b, c])[0:4]    ==>   a              where each is 4 long
+    cat([a, b, c])[5:7]    ==>   b[1:3]
+    cat([a, b, c])[0:8]    ==>   cat([a, b])    if the cat has no other user
+    """
+
+    direction = Direction.VERTICAL
+    exactness = Exactness.BITWISE
+    anchors = frozenset({Slice})
+    cleanup = True
+    conditions = (
+        "same dim",
+        "within one input, or the cat has no other user",
+        "no outsider sees the slice's strides or memory",
+        "no writes",
+    )
+
+    def matches(self, graph: GraphView, part: Slice) -> Iterator[Match]:
+        cat = graph.producer(part.input, Cat)
+        if cat is None or cat.dim != part.dim or part.start == part.stop:
+            return
+        windows = parts_of_cat(graph, cat, part.start, part.stop)
+        whole = part.stop - part.start == extent(graph, cat.node, cat.dim)
+        if whole or is_written(graph, cat.node, *cat.inputs):
+            return
+        if len(windows) > 1 and not only_user(graph, cat.node, part.node):
+            return
+        moves = can_be_made_of(graph, part.node, windows, cat.dim)
+        if moves and undisturbed(graph, cat.node, part.node):
+            yield match(part, cat, windows=windows)
+
+    def rewrite(self, m: Match, edit: GraphEditor) -> None:
+        nodes = cut_out(edit, m.windows, m.anchor.dim)
+        inputs = [node for part in m.windows for node in nodes[part]]
+        edit.replace(m.anchor.node, edit.cat(inputs, m.anchor.dim))
 
 
 class SelectOfCat(Pattern):
@@ -157,7 +216,9 @@ class SelectOfCat(Pattern):
                 graph.shape(select.node),
                 (*shape.stride[: cat.dim], *shape.stride[cat.dim + 1 :]),
             )
-            if unseen(graph, select.node, layout) and undisturbed(graph, cat.node, select.node):
+            alone = undisturbed(graph, cat.node, select.node)
+            alone = alone and same_gradient(graph, select.node, part.source)
+            if alone and unseen(graph, select.node, layout):
                 yield match(select, cat, part=part)
 
     def rewrite(self, m: Match, edit: GraphEditor) -> None:
@@ -182,10 +243,5 @@ def _stacked_selects(graph: GraphView, stack: Stack, *, along: bool) -> Iterator
         for select in selects
     ]
     part = join(parts)
-    if part is None or is_written(graph, stack.node, part.source):
-        return
-    whole = along and is_whole(graph, part, first.dim)
-    if whole and not one_grad_mode(graph, stack.node, *stack.node.users):
-        return
-    if undisturbed(graph, stack.node, *part.via):
+    if part is not None and is_one_view(graph, stack.node, part, first.dim):
         yield match(stack, *part.via, part=part, dim=first.dim)

@@ -15,14 +15,13 @@ from passwright.passes.graph import GraphView
 from passwright.passes.legality import (
     consecutive,
     is_written,
-    one_grad_mode,
     only_user,
     undisturbed,
 )
 from passwright.passes.ops import Cat, Piece, Split
 from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
 from passwright.passes.patterns.splits import is_single
-from passwright.passes.windows import Window, cut, extent, is_whole, join, runs, window
+from passwright.passes.windows import Window, cut, extent, is_one_view, join, runs, window
 
 
 class CatOfPieces(Pattern):
@@ -43,11 +42,7 @@ class CatOfPieces(Pattern):
 
     def matches(self, graph: GraphView, cat: Cat) -> Iterator[Match]:
         whole = _all_of_one(graph, cat)
-        if whole is None or is_written(graph, cat.node, whole.source):
-            return
-        if is_whole(graph, whole, cat.dim) and not one_grad_mode(graph, cat.node, *cat.node.users):
-            return
-        if undisturbed(graph, cat.node, *whole.via):
+        if whole is not None and is_one_view(graph, cat.node, whole, cat.dim):
             yield match(cat, *whole.via, whole=whole)
 
     def rewrite(self, m: Match, edit: GraphEditor) -> None:

@@ -135,7 +135,7 @@ class CatOfUnbind(Pattern):
         if not runs:
             return
         nodes = [node for run in runs for node in run.nodes]
-        if whole and is_written(graph, cat.node, runs[0].source):
+        if is_written(graph, cat.node, *(run.source for run in runs if whole)):
             return
         if undisturbed(graph, cat.node, *nodes):
             counts = "+".join(str(len(run.parts)) for run in runs)
@@ -163,8 +163,12 @@ def _stacked_run(graph: GraphView, stack: Stack, *, drops: bool) -> Iterator[Mat
     spec = graph.spec(run.source)
     if not drops and not can_reshape_to(_cut(run, spec)):
         return
-    shape, stride, _ = run.stacked(spec, stack.dim)
+    shape, stride, order = run.stacked(spec, stack.dim)
     if not undisturbed(graph, stack.node, *run.nodes):
+        return
+    # All slices in place are the source itself, which may carry a gradient that the stack does not.
+    itself = run.share(graph) == 1 and drops and order == sorted(order)
+    if itself and not one_grad_mode(graph, stack.node, *stack.node.users):
         return
     if _is_row_major(spec, shape, stride) or costs_one_copy(graph, stack.node):
         yield match(stack, *run.nodes, run=run, parameters={"slices": len(run.parts)})

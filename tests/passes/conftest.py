@@ -46,7 +46,7 @@ class Sketch:
         return node
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """A call; a string target is a method, and changes of mode hold for the calls after them."""
+        """A call; a string target is a method. A change of mode holds for the calls after it."""
         make = self.graph.call_method if isinstance(target, str) else self.graph.call_function
         node = make(target, args, kwargs)
         if target is torch._C._set_grad_enabled:

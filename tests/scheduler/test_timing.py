@@ -314,6 +314,12 @@ def test_unknown_baseline() -> None:
         measure({"a": lambda: None}, Clock())
 
 
+@pytest.mark.parametrize("options", [{"blocks": 0}, {"block_seconds": 0.0}])
+def test_nothing_to_measure(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        measure({"default": lambda: None}, Clock(), **options)
+
+
 # ---- JSON
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from passwright.passes.errors import WorkloadError
-from passwright.training.workloads import branching, deepctr, rechub, rtdl, torchfm
+from passwright.training.workloads import branching, cases, deepctr, rechub, rtdl, torchfm
 from passwright.training.workloads.workload import Workload, short_name
 
 
@@ -31,12 +31,13 @@ _BY_NAME = _table(
         *torchfm.WORKLOADS,
         *rtdl.WORKLOADS,
         *branching.WORKLOADS,
+        *cases.WORKLOADS,
     )
 )
 
 
 def sources() -> list[str]:
-    """Where workloads come from: `rechub`, `deepctr`, `torchfm`, `rtdl` and `own`."""
+    """Where workloads come from: `rechub`, `deepctr`, `torchfm`, `rtdl`, `own` and `case`."""
     return list(dict.fromkeys(workload.source for workload in _BY_NAME.values()))
 
 

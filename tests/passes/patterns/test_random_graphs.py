@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from passwright.passes.dialect import Dialect
+from passwright.passes.graph import GraphView
+from passwright.passes.matching import Rewriter
+from passwright.passes.patterns.cats import FlattenNestedCats, SplitCatIntoCats, SplitOfCat
+from passwright.passes.patterns.interleave import InterleavePieces
+from passwright.passes.patterns.slices import (
+    CatOfColumns,
+    MergeSlices,
+    SelectOfCat,
+    SliceOfCat,
+    SliceOfPiece,
+    StackOfSelects,
+)
+from passwright.passes.patterns.split_cat import (
+    CatOfPieces,
+    MergeConsecutivePieces,
+    MergeSharedPieces,
+)
+from passwright.passes.patterns.splits import (
+    LonePieceToSlice,
+    MergeNestedSplits,
+    PiecesToSlices,
+    RemoveSinglePieceSplit,
+)
+from passwright.passes.table import PatternTable
+from passwright.passes.testing import Rewritten, random_inputs, text
 
 aten = torch.ops.aten
 
@@ -22,26 +49,19 @@ class RandomGraph:
     `wild` adds writes in place, stretches without gradients and readers of strides.
     """
 
-    def __init__(self, seed: int, dialect: Dialect = Dialect.TORCH, *, wild: bool = False) -> None:
-        self.random = random.Random(seed)
-        self.dialect, self.wild = dialect, wild and dialect is Dialect.TORCH
-        self.graph = fx.Graph()
-        self.mode = FakeTensorMode()
-        self.values: list[fx.Node] = []
-        self.families: list[list[fx.Node]] = []
-        self.inputs = [
-            torch.randn(4, 24, generator=torch.Generator().manual_seed(i)) for i in (1, 2)
+    def __init__(self, s: Any, seed: int, *, wild: bool = False) -> None:
+        self.s, self.random = s, random.Random(seed)
+        self.aten = s.key == Dialect.ATEN.value
+        self.wild = wild and not self.aten
+        self.values: list[fx.Node] = [
+            s.input(4, 24, requires_grad=grad) for grad in (True, seed % 4 > 0)
         ]
-        for position, value in enumerate(self.inputs):
-            node = self.graph.placeholder(f"x{position}")
-            node.meta[self.dialect.value] = self.mode.from_tensor(value)
-            self.values.append(node)
-            value.requires_grad_()
+        self.families: list[list[fx.Node]] = []
 
     def build(self, steps: int) -> fx.GraphModule:
-        """The graph with this many random ops; one or more values are returned."""
+        """The graph with this many random ops, of which one or more values are returned."""
         choices: list[Callable[[], None]] = [self.split] * 5 + [self.cat] * 7 + [self.slice] * 2
-        choices += [self.pointwise, self.column, self.columns]
+        choices += [self.relay, self.relay, self.pointwise, self.column, self.columns]
         if self.wild:
             choices += [self.write, self.toggle_grad, self.view]
         for _ in range(steps):
@@ -53,10 +73,8 @@ class RandomGraph:
         if self.random.random() < 0.7:
             # A barrier: nobody sees the strides of what flows into the sum.
             outputs = [self.call(*self.sum(node)) for node in outputs] + outputs[:1]
-        # Every input gets a gradient, be it zero: an empty part may go without being missed.
-        outputs += [self.call(*self.sum(node)) for node in self.values[: len(self.inputs)]]
-        self.graph.output(tuple(outputs))
-        return fx.GraphModule(torch.nn.Module(), self.graph)
+        self.s.output(*outputs)
+        return self.s.module()
 
     # ---- one op each
 
@@ -65,7 +83,7 @@ class RandomGraph:
         dim = self.dim(node)
         size = self.shape(node)[dim]
         width = self.random.choice([1, 2, 3, 4, 6, 8, 12])
-        if self.dialect is Dialect.ATEN:
+        if self.aten:
             target, args = aten.split_with_sizes.default, (node, self.sizes(size), dim)
         else:
             target, args = self.random.choice(
@@ -77,7 +95,7 @@ class RandomGraph:
                 ]
             )
         several = self.call(target, *args)
-        count = len(several.meta[self.dialect.value])
+        count = len(several.meta[self.s.key])
         pieces = [self.call(operator.getitem, several, i) for i in range(count)]
         if self.random.random() < 0.3:
             pieces = self.random.sample(pieces, self.random.randint(1, len(pieces)))
@@ -90,8 +108,8 @@ class RandomGraph:
         size = self.shape(node)[dim]
         cuts = sorted(self.random.choices(range(size + 1), k=self.random.choice([2, 2, 4])))
         parts = []
-        for start, stop in zip(cuts, cuts[1:], strict=False):
-            if self.dialect is Dialect.ATEN:
+        for start, stop in pairwise(cuts):
+            if self.aten:
                 parts.append(self.call(aten.slice.Tensor, node, dim, start, stop))
             elif self.random.random() < 0.5:
                 index = (slice(None),) * dim + (slice(start, stop),)
@@ -125,16 +143,36 @@ class RandomGraph:
         family = [node for node in family if self.shape(node)[1 - dim] == other]
         if sum(self.shape(node)[0] * self.shape(node)[1] for node in family) > 1500:
             return
-        if self.dialect is Dialect.ATEN:
+        if self.aten:
             self.values.append(self.call(aten.cat.default, family, dim))
         else:
             target = self.random.choice([torch.cat, torch.concat, torch.concatenate])
             self.values.append(self.call(target, family, dim=dim - self.random.choice([0, 2])))
         self.families.append([self.values[-1], *self.values[-3:-1]])
 
+    def relay(self) -> None:
+        """A value cut into equal pieces and joined in another order."""
+        node = self.any()
+        dim = self.dim(node)
+        size = self.shape(node)[dim]
+        counts = [count for count in (2, 3, 4, 6, 8, 12) if size and size % count == 0]
+        if not counts:
+            return
+        count = self.random.choice(counts)
+        width = size // count
+        target: Any = aten.split.Tensor if self.aten else torch.split
+        several = self.call(target, node, width, dim)
+        pieces = [self.call(operator.getitem, several, i) for i in range(count)]
+        columns = self.random.choice([c for c in range(1, count + 1) if count % c == 0])
+        order = [i for c in range(columns) for i in range(c, count, columns)]
+        if self.random.random() < 0.4:
+            self.random.shuffle(order)
+        joined = aten.cat.default if self.aten else torch.cat
+        self.values.append(self.call(joined, [pieces[i] for i in order], dim))
+
     def pointwise(self) -> None:
         node = self.any()
-        target: Any = aten.relu.default if self.dialect is Dialect.ATEN else torch.relu
+        target: Any = aten.relu.default if self.aten else torch.relu
         self.values.append(self.call(target, node))
 
     def column(self) -> None:
@@ -158,7 +196,7 @@ class RandomGraph:
             self.random.shuffle(indices)
         taken = [self.take(node, dim, index) for index in indices]
         target = self.random.choice([0, 1, dim])
-        if self.dialect is Dialect.ATEN:
+        if self.aten:
             parts = [self.put_back(part, target) for part in taken]
             self.values.append(self.call(aten.cat.default, parts, target))
         else:
@@ -180,33 +218,18 @@ class RandomGraph:
     # ---- helpers
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        if isinstance(target, str):
-            node = self.graph.call_method(target, args, kwargs)
-        else:
-            node = self.graph.call_function(target, args, kwargs)
-        if target is torch._C._set_grad_enabled:
-            return node
-        key = self.dialect.value
-        with self.mode, torch.no_grad():
-            args, kwargs = fx.node.map_arg((args, kwargs), lambda n: n.meta[key])
-            value = (
-                getattr(args[0], target)(*args[1:], **kwargs)
-                if isinstance(target, str)
-                else (target(*args, **kwargs))
-            )
-        node.meta[key] = tuple(value) if isinstance(value, list) else value
-        return node
+        return self.s.call(target, *args, **kwargs)
 
     def take(self, node: fx.Node, dim: int, index: int) -> fx.Node:
-        target = aten.select.int if self.dialect is Dialect.ATEN else torch.select
+        target = aten.select.int if self.aten else torch.select
         return self.call(target, node, dim, index)
 
     def put_back(self, node: fx.Node, dim: int) -> fx.Node:
-        target = aten.unsqueeze.default if self.dialect is Dialect.ATEN else torch.unsqueeze
+        target = aten.unsqueeze.default if self.aten else torch.unsqueeze
         return self.call(target, node, dim)
 
     def sum(self, node: fx.Node) -> tuple[Any, ...]:
-        if self.dialect is Dialect.ATEN:
+        if self.aten:
             return (aten.sum.default, node)
         return (torch.sum, node)
 
@@ -219,7 +242,7 @@ class RandomGraph:
         return [node for node in self.values if "cat" in node.name]
 
     def shape(self, node: fx.Node) -> tuple[int, ...]:
-        value: Tensor = node.meta[self.dialect.value]
+        value: Tensor = node.meta[self.s.key]
         return tuple(value.shape)
 
     def dim(self, node: fx.Node) -> int:
@@ -236,3 +259,58 @@ class RandomGraph:
                 min(total - sum(sizes), self.random.randint(self.random.choice([0, 1]), 8))
             )
         return sizes or [total]
+
+
+PATTERNS = (
+    CatOfColumns(),
+    CatOfPieces(),
+    FlattenNestedCats(),
+    InterleavePieces(),
+    LonePieceToSlice(),
+    MergeConsecutivePieces(),
+    MergeNestedSplits(),
+    MergeSharedPieces(),
+    MergeSlices(),
+    PiecesToSlices(),
+    RemoveSinglePieceSplit(),
+    SelectOfCat(),
+    SliceOfCat(),
+    SliceOfPiece(),
+    SplitCatIntoCats(),
+    SplitOfCat(),
+    StackOfSelects(),
+)
+
+
+@pytest.mark.parametrize("wild", [False, True])
+@pytest.mark.parametrize("block", range(3))
+def test_random_graphs_keep_their_meaning(sketch: Any, block: int, wild: bool) -> None:
+    applied = 0
+    for seed in range(block * 5, block * 5 + 5):
+        dialect = Dialect.ATEN if seed % 3 == 0 else Dialect.TORCH
+        graph = RandomGraph(sketch(dialect), seed, wild=wild)
+        try:
+            module = graph.build(12)
+            applied += rewrite_at_random(module, graph.random)
+        except RuntimeError as refused:
+            # Autograd forbids some of the writes, in the original already.
+            assert wild and "modified inplace" in str(refused)
+    assert applied > 5
+
+
+def rewrite_at_random(module: fx.GraphModule, random: random.Random) -> int:
+    """Applies candidates in random order until none is left, and compares; how many were applied."""
+    # Whole numbers, so that sums come out the same in whatever order they are added.
+    real = random_inputs(module.graph)
+    inputs = [(4 * x.detach()).round().requires_grad_(x.requires_grad) for x in real]
+    original = copy.deepcopy(module)
+    rewriter = Rewriter(GraphView(module.graph), PatternTable(PATTERNS))
+    applied = 0
+    while candidates := rewriter.candidates():
+        assert applied < 200, f"still candidates: {candidates[0].label}"
+        rewriter.apply(random.choice(candidates))
+        applied += 1
+    rewriter.editor.finish()
+    module.recompile()
+    Rewritten(original, module, inputs, text(original.graph), text(module.graph)).check()
+    return applied

@@ -1,0 +1,130 @@
+"""`passwright plan MODEL`: what would be done, why, and why nothing else; compiles nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from passwright.passes.graph import GraphView
+from passwright.scheduler.commands.console import FAILED, print_json, say
+from passwright.scheduler.commands.models import Subject
+from passwright.scheduler.cost import GraphCost
+from passwright.scheduler.device import describe
+from passwright.scheduler.inductor import clone_for_compile, torch_versions
+from passwright.scheduler.optimize import Scheduler, collect_plans, device_of, is_training
+from passwright.scheduler.plan import Plan
+from passwright.scheduler.settings import Settings
+
+
+class Diff(StrEnum):
+    """How much of each step's diff is shown."""
+
+    NONE = "none"
+    SHORT = "short"
+    FULL = "full"
+
+
+@dataclass(frozen=True)
+class PlannedGraph:
+    """One of the graphs that Dynamo made of a model. Seconds before and after are estimates."""
+
+    plan: Plan | None
+    #: Where the plan is kept.
+    path: Path | None = None
+    seconds_before: float = 0.0
+    seconds_after: float = 0.0
+    planning_seconds: float = 0.0
+    #: Why there is no plan.
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`: everything, the plan as it is stored."""
+        return {
+            "plan": json.loads(self.plan.to_json()) if self.plan else None,
+            "path": str(self.path) if self.path else None,
+            "estimated_seconds": {"before": self.seconds_before, "after": self.seconds_after},
+            "planning_seconds": self.planning_seconds,
+            "error": self.error,
+        }
+
+
+def plan_model(subject: Subject, settings: Settings) -> list[PlannedGraph]:
+    """Captures every graph of the model and plans each. Errors in one graph are kept with it."""
+    scheduler = Scheduler.of(settings)
+    graphs: list[PlannedGraph] = []
+
+    def backend(gm: fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
+        graphs.append(_planned(scheduler, gm))
+        return gm.forward
+
+    torch._dynamo.reset()
+    subject.step(torch.compile(subject.module, backend=backend))()
+    return graphs
+
+
+def _planned(scheduler: Scheduler, gm: fx.GraphModule) -> PlannedGraph:
+    training = is_training(gm.graph)
+    start = time.perf_counter()
+    try:
+        rewritten = clone_for_compile(gm)
+        before = _estimate(gm, training)
+        start = time.perf_counter()
+        with collect_plans() as applied:
+            scheduler.plan_graph(rewritten.graph, training=training)
+        seconds = time.perf_counter() - start
+        [(plan, path)] = applied
+        return PlannedGraph(plan, path, before, _estimate(rewritten, training), seconds)
+    except Exception as error:
+        seconds = time.perf_counter() - start
+        return PlannedGraph(None, planning_seconds=seconds, error=f"{type(error).__name__}: {error}")
+
+
+def _estimate(gm: fx.GraphModule, training: bool) -> float:
+    view = GraphView(gm.graph)
+    cost = GraphCost(view, describe(device_of(view)), training=training)
+    return cost.estimate().seconds
+
+
+def plan_command(
+    subject: Subject, settings: Settings, *, diff: Diff, output: Path | None, as_json: bool
+) -> int:
+    """Plans and prints; the exit code is 1 if some graph could not be planned."""
+    graphs = plan_model(subject, settings)
+    if output is not None:
+        for path in write_plans(graphs, output):
+            say(f"written: {path}")
+    if as_json:
+        print_json(
+            {
+                "model": subject.name,
+                "phase": subject.phase,
+                "versions": torch_versions(),
+                "graphs": [graph.to_json() for graph in graphs],
+            }
+        )
+    else:
+        from passwright.scheduler.commands.show_plan import show
+
+        show(subject, graphs, diff)
+    return FAILED if any(graph.plan is None for graph in graphs) else 0
+
+
+def write_plans(graphs: Sequence[PlannedGraph], output: Path) -> list[Path]:
+    """One file a graph: `model.plan`, or `model.1.plan`, `model.2.plan` where there are several."""
+    plans = [graph.plan for graph in graphs if graph.plan is not None]
+    written = []
+    for number, plan in enumerate(plans, 1):
+        name = f"{output.stem}.{number}{output.suffix}" if len(plans) > 1 else output.name
+        path = output.with_name(name)
+        text = plan.to_json() if output.suffix == ".json" else plan.to_text()
+        path.write_text(text, encoding="utf-8")
+        written.append(path)
+    return written

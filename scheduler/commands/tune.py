@@ -1,0 +1,142 @@
+"""`passwright tune MODEL`: measure the plans against default compile and keep the winner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from passwright.passes.errors import PasswrightError
+from passwright.scheduler.commands.console import FAILED, console, print_json, progress
+from passwright.scheduler.commands.models import Subject
+from passwright.scheduler.commands.show_plan import duration
+from passwright.scheduler.comparison import Comparison
+from passwright.scheduler.graph_pass import aten_options
+from passwright.scheduler.inductor import compile_with_inductor, torch_versions
+from passwright.scheduler.optimize import Scheduler, collect_plans
+from passwright.scheduler.plan import Plan, speedup
+from passwright.scheduler.settings import Settings
+from passwright.scheduler.tune import DEFAULT, Tuned, tune_graph
+
+
+@dataclass(frozen=True)
+class TunedGraph:
+    """One graph after tuning; `tuned` is None where an earlier measurement was kept."""
+
+    plan: Plan
+    path: Path
+    tuned: Tuned | None
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`: the plan, and every raw block that was measured."""
+        comparison = self.tuned.comparison if self.tuned else None
+        variants = self.tuned.variants if self.tuned else ()
+        return {
+            "plan": json.loads(self.plan.to_json()),
+            "path": str(self.path),
+            "measured_now": self.tuned is not None,
+            "variants": {v.name: [step.label for step in v.plan.steps] for v in variants},
+            "winner": self.tuned.best.name if self.tuned else None,
+            "comparison": json.loads(comparison.to_json()) if comparison else None,
+        }
+
+
+def tune_model(subject: Subject, settings: Settings, *, again: bool) -> list[TunedGraph]:
+    """Tunes every graph that Dynamo makes of the model. Errors of the compile pass through."""
+    scheduler = Scheduler.of(settings)
+    graphs: list[TunedGraph] = []
+
+    def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        options = aten_options(scheduler, {})
+
+        def compile_module(module: fx.GraphModule) -> Callable[..., Any]:
+            return compile_with_inductor(module, inputs, options=options)
+
+        seen: list[Tuned] = []
+        with collect_plans() as plans:
+            compiled = tune_graph(
+                scheduler, gm, inputs, compile_module, again=again, observe=seen.append
+            )
+        chosen = (seen[-1].best.plan, seen[-1].path) if seen else plans[0]
+        graphs.append(TunedGraph(*chosen, seen[-1] if seen else None))
+        return compiled
+
+    torch._dynamo.reset()
+    subject.step(torch.compile(subject.module, backend=backend))()
+    return graphs
+
+
+def tune_command(subject: Subject, settings: Settings, *, again: bool, as_json: bool) -> int:
+    """Tunes and prints; the exit code is 1 if the model does not compile."""
+    with progress(1) as report:
+        report.working_on(f"compiling and measuring {subject.name}")
+        try:
+            graphs = tune_model(subject, settings, again=again)
+        except PasswrightError:
+            raise
+        except Exception as error:
+            line = str(error).strip().partition("\n")[0]
+            report.finished(f"{subject.name} does not compile: {type(error).__name__}: {line}")
+            return FAILED
+        report.finished(f"{subject.name}: {len(graphs)} graph(s) tuned")
+    if as_json:
+        print_json(
+            {
+                "model": subject.name,
+                "phase": subject.phase,
+                "versions": torch_versions(),
+                "graphs": [graph.to_json() for graph in graphs],
+            }
+        )
+    else:
+        _show(subject, graphs)
+    return 0
+
+
+def _show(subject: Subject, graphs: Sequence[TunedGraph]) -> None:
+    out = console()
+    for number, graph in enumerate(graphs, 1):
+        which = f", graph {number} of {len(graphs)}" if len(graphs) > 1 else ""
+        out.print(f"{subject.name}, {subject.phase}{which}", markup=False)
+        plan, tuned = graph.plan, graph.tuned
+        if tuned is None:
+            known = speedup(plan.measured) if plan.measured else plan.stopped
+            out.print(f"tuned before: {known} (--again measures anew)", markup=False)
+        elif tuned.comparison is None:
+            out.print("no plan to measure: nothing was predicted to help")
+        else:
+            _measured(tuned, tuned.comparison)
+        steps = f"{len(plan.steps)} steps" if plan.steps else "the untouched graph"
+        out.print(f"From now on torch.compile(backend='passwright') uses {steps}:", markup=False)
+        out.print(str(graph.path), markup=False, soft_wrap=True)
+        out.print()
+
+
+def _measured(tuned: Tuned, comparison: Comparison) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("variant", "steps", "predicted", "measured, 95 % interval", "a step takes", ""):
+        table.add_column(column)
+    for variant in tuned.variants:
+        name, plan = variant.name, variant.plan
+        timing, gain = comparison.timings.get(name), comparison.gains.get(name)
+        took = duration(timing.median) if timing else "-"
+        found = "baseline" if name == DEFAULT else comparison.censored.get(name, "-")
+        if gain is not None:
+            low, high = gain.speedup_interval
+            found = f"{gain.speedup:.2f}x [{low:.2f}, {high:.2f}]"
+        predicted = speedup(plan.predicted) if plan.steps else ""
+        kept = "kept" if variant is tuned.best else ""
+        table.add_row(name, str(len(plan.steps)), predicted, found, took, kept)
+    out = console()
+    out.print(table)
+    out.print(f"Measuring ended: {comparison.stopped}. Noise floor {comparison.floor:.1%}.")
+    for note in comparison.notes:
+        out.print(note, markup=False)

@@ -1,0 +1,74 @@
+"""What stands around torch on this machine: C++ compiler, CUDA driver, directories, extras."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+_DISTRIBUTION = "passwright"
+_REQUIREMENT = re.compile(r"^([\w.-]+)(.*?)(?:;.*extra\s*==\s*[\"'](\w+)[\"'].*)?$")
+
+
+class ToolchainError(RuntimeError):
+    """Inductor could not compile here; the message says what it looked for."""
+
+
+def cpp_compiler() -> tuple[str, str]:
+    """Command and version of the C++ compiler that Inductor will use. Raises ToolchainError."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        command = get_cpp_compiler()
+    except Exception as error:
+        raise ToolchainError(str(error).partition("\n")[0] or "no C++ compiler found") from error
+    try:
+        done = subprocess.run(
+            [command, "--version"], capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ToolchainError(f"{command} does not run: {error}") from error
+    return command, done.stdout.partition("\n")[0]
+
+
+def cuda_driver() -> str | None:
+    """The newest CUDA that the driver supports, as `13.0`; None without a driver."""
+    read = getattr(torch._C, "_cuda_getDriverVersion", None)  # absent from CPU builds
+    version = int(read()) if read else 0
+    return f"{version // 1000}.{version % 1000 // 10}" if version else None
+
+
+def why_not_writable(directory: Path) -> str:
+    """Why nothing can be written there, or "". A directory that is not there yet is not made."""
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return ""
+    except OSError as error:
+        return f"{existing}: {error.strerror}"
+
+
+def version_of(distribution: str) -> str | None:
+    """The installed version; None if it is not there."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def requirements(extra: str | None = None) -> Iterator[tuple[str, str]]:
+    """(name, version specifier) of what the package needs, by itself or for one of its extras."""
+    for line in importlib.metadata.requires(_DISTRIBUTION) or ():
+        found = _REQUIREMENT.match(line)
+        if found and found[3] == extra:
+            yield found[1], found[2].strip()
+
+
+def missing(extra: str) -> list[str]:
+    """What has to be installed before the extra is complete."""
+    return [name + bound for name, bound in requirements(extra) if version_of(name) is None]

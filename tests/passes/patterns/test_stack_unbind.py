@@ -1,0 +1,514 @@
+"""Stacks and cats of parts of one tensor, and the way back."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from passwright.passes.dialect import Dialect
+from passwright.passes.graph import GraphView
+from passwright.passes.ops import Cat, Op, Select, Stack, Unbind
+from passwright.passes.patterns.linears import BatchLinears
+from passwright.passes.patterns.reshapes import MergePermutes, MergeReshapes
+from passwright.passes.patterns.stack_unbind import (
+    CatOfUnbind,
+    StackOfPieces,
+    StackOfUnbind,
+    UnbindOfStack,
+)
+from passwright.passes.testing import rewrite
+
+SLICES, PIECES, UNBIND, CAT = StackOfUnbind(), StackOfPieces(), UnbindOfStack(), CatOfUnbind()
+ALL = (SLICES, PIECES, UNBIND, CAT)
+aten = torch.ops.aten
+
+
+def pieces_of(s: Any, node: fx.Node, which: slice = slice(None)) -> list[fx.Node]:
+    indices = range(len(node.meta["example_value"]))[which]
+    return [s.call(operator.getitem, node, i) for i in indices]
+
+
+def unbound(s: Any, x: fx.Node, dim: int, which: slice = slice(None)) -> list[fx.Node]:
+    return pieces_of(s, s.call(torch.unbind, x, dim), which)
+
+
+def cut(s: Any, x: fx.Node, width: int, dim: int, which: slice = slice(None)) -> list[fx.Node]:
+    return pieces_of(s, s.call(torch.split, x, width, dim), which)
+
+
+def hidden(s: Any, *values: fx.Node) -> None:
+    """Outputs behind an op with a layout of its own: nobody sees the strides of the values."""
+    s.output(*(s.call(torch.cat, [value, value]) for value in values))
+
+
+def found(s: Any, pattern: Any) -> int:
+    """Number of matches in the sketched graph."""
+    view = s.view()
+    anchors = [view.read(node) for node in view.nodes()]
+    return sum(len(list(pattern.matches(view, a))) for a in anchors if type(a) in pattern.anchors)
+
+
+def left(module: fx.GraphModule, *kinds: type[Op]) -> int:
+    """How many ops of these kinds the graph has."""
+    view = GraphView(module.graph)
+    return sum(len(list(view.ops(kind))) for kind in kinds)
+
+
+# ---- before and after
+
+
+def test_stack_of_all_slices_is_a_permute(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x = s.input(3, 4, 2, requires_grad=True)
+    hidden(s, s.call(torch.stack, unbound(s, x, 1), dim=0))
+    assert applied(s, SLICES).after == [
+        "pw0_permute = permute(x0, [1, 0, 2])",
+        "cat = cat([pw0_permute, pw0_permute])",
+        "return (cat)",
+    ]
+
+
+def test_stack_along_the_unbound_dim_is_the_tensor(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x = s.input(3, 4, 2, requires_grad=True)
+    hidden(s, s.call(torch.stack, unbound(s, x, -2), dim=1))
+    assert applied(s, SLICES).after == ["cat = cat([x0, x0])", "return (cat)"]
+
+
+def test_run_of_slices_is_a_slice_and_others_keep_theirs(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x = s.input(6, 2, requires_grad=True)
+    first, *others = unbound(s, x, 0, slice(1, 5))
+    hidden(s, s.call(torch.stack, others), s.call(torch.sin, first))
+    assert applied(s, SLICES).after == [
+        "pw0_narrow = narrow(x0, 0, 2, 3)",
+        "unbind = unbind(x0, 0)",
+        "getitem = getitem(unbind, 1)",
+        "sin = sin(getitem)",
+        "cat = cat([pw0_narrow, pw0_narrow])",
+        "cat_1 = cat([sin, sin])",
+        "return (cat, cat_1)",
+    ]
+
+
+def test_stack_of_pieces_is_a_reshape_and_a_permute(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x = s.input(3, 8, requires_grad=True)
+    hidden(s, s.call(torch.stack, cut(s, x, 2, 1), dim=0), s.call(torch.stack, cut(s, x, 4, 1), 2))
+    assert applied(s, PIECES).after == [
+        "pw0_reshape = reshape(x0, [3, 2, 4])",
+        "pw1_permute = permute(pw0_reshape, [0, 2, 1])",
+        "pw2_reshape = reshape(x0, [3, 4, 2])",
+        "pw3_permute = permute(pw2_reshape, [1, 0, 2])",
+        "cat = cat([pw3_permute, pw3_permute])",
+        "cat_1 = cat([pw1_permute, pw1_permute])",
+        "return (cat, cat_1)",
+    ]
+
+
+def test_run_of_pieces(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x = s.input(3, 9, requires_grad=True)  # an uneven last piece
+    hidden(s, s.call(torch.stack, cut(s, x, 2, 1, slice(1, 4)), dim=1))
+    assert applied(s, PIECES).after == [
+        "pw0_narrow = narrow(x0, 1, 2, 6)",
+        "pw1_reshape = reshape(pw0_narrow, [3, 3, 2])",
+        "cat = cat([pw1_reshape, pw1_reshape])",
+        "return (cat)",
+    ]
+
+
+def test_slices_of_a_stack_are_what_was_stacked(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x, y = s.input(3, 2, requires_grad=True), s.input(3, 2, requires_grad=True)
+    stack = s.call(torch.stack, [s.call(torch.sin, x), s.call(torch.cos, y)], dim=1)
+    hidden(s, *unbound(s, stack, 1), s.call(torch.select, stack, 1, 0))
+    result = applied(s, UNBIND)
+    assert result.calls == ["sin", "cos", "cat", "cat", "cat"]
+    assert len(result.labels) == 1  # clean-up near the first step finds the select
+
+
+def test_other_users_keep_the_stack(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x, y = s.input(3, 2), s.input(3, 2)
+    stack = s.call(torch.stack, [x, y])
+    hidden(s, stack, *unbound(s, stack, 0))
+    assert applied(s, UNBIND).calls == ["stack", "cat", "cat", "cat"]
+
+
+def test_cat_of_all_slices_is_one_reshape(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x = s.input(3, 4, 2, requires_grad=True)
+    slices = unbound(s, x, 0)
+    s.output(s.call(torch.cat, slices, 1), s.call(torch.cat, slices, 0))
+    result = applied(s, CAT)
+    assert sorted(result.calls) == ["clone", "permute", "reshape", "reshape"]
+
+
+def test_cat_of_pieces_along_another_dim(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x = s.input(3, 8, requires_grad=True)
+    s.output(s.call(torch.cat, cut(s, x, 2, 1), 0))
+    assert applied(s, CAT).after == [
+        "pw0_reshape = reshape(x0, [3, 4, 2])",
+        "pw1_permute = permute(pw0_reshape, [1, 0, 2])",
+        "pw2_reshape = reshape(pw1_permute, [12, 2])",
+        "return (pw2_reshape)",
+    ]
+
+
+def test_within_a_longer_cat_only_what_needs_no_copy(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x, y = s.input(3, 4, 2, requires_grad=True), s.input(3, 5)
+    s.output(s.call(torch.cat, [y, *unbound(s, x, 1), y], 1))
+    assert applied(s, CAT).after == [
+        "pw0_reshape = reshape(x0, [3, 8])",
+        "pw1_cat = cat([x1, pw0_reshape, x1], dim=1)",
+        "return (pw1_cat)",
+    ]
+    s = sketch()
+    x, y = s.input(4, 3, 2, requires_grad=True), s.input(3, 5)
+    s.output(s.call(torch.cat, [y, *unbound(s, x, 0)], 1))
+    assert found(s, CAT) == 0
+
+
+def test_an_output_stays_a_tensor_of_its_own(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x = s.input(3, 4, requires_grad=True)
+    s.output(s.call(torch.stack, unbound(s, x, 0)), s.call(torch.stack, unbound(s, x, 1)))
+    result = applied(s, SLICES)
+    assert sorted(result.calls) == ["clone", "clone", "permute"]
+    first, second = result.module(*result.inputs)
+    assert first.data_ptr() != result.inputs[0].data_ptr()
+    assert second.is_contiguous()
+
+
+def test_aten(sketch: Any, applied: Any) -> None:
+    s = sketch(Dialect.ATEN)
+    x, y = s.input(3, 8, 2, requires_grad=True), s.input(3, 2)
+    node = s.call(aten.unbind.int, x, 1)
+    slices = [s.call(operator.getitem, node, i) for i in range(8)]
+    flat = s.call(aten.cat.default, [s.call(aten.unsqueeze.default, p, 0) for p in slices])
+    node = s.call(aten.split_with_sizes.default, x, [4, 4], 1)
+    pieces = [s.call(operator.getitem, node, i) for i in range(2)]
+    stacked = s.call(aten.cat.default, [s.call(aten.unsqueeze.default, p, 2) for p in pieces], 2)
+    pair = s.call(aten.cat.default, [s.call(aten.unsqueeze.default, p, 0) for p in (y, y)])
+    again = s.call(aten.unbind.int, pair)
+    values = [flat, stacked, s.call(operator.getitem, again, 1)]
+    values.append(s.call(aten.cat.default, slices, -1))
+    s.output(*(s.call(aten.cat.default, [value, value]) for value in values))
+    result = applied(s, *ALL)
+    assert not {"aten.unbind.int", "aten.split_with_sizes.default", "aten.unsqueeze.default"} & set(
+        result.calls
+    )
+    assert result.count("aten.cat.default") == 4
+    assert len(result.labels) == 4
+
+
+# ---- spellings
+
+
+def spelled_stacks(x: Tensor) -> list[Tensor]:
+    """The stack of all slices along dim 1, each time at dim 0."""
+    columns = [x[:, i] for i in range(3)]
+    return [
+        torch.stack(x.unbind(1)),
+        torch.stack(torch.unbind(x, dim=-2), dim=0),
+        torch.stack(tensors=x.unbind(dim=1), dim=-3),
+        torch.stack(columns, 0),
+        torch.stack([x[:, i, :] for i in range(3)], axis=0),  # type: ignore[call-overload]
+        torch.stack([x[..., i, :] for i in range(-3, 0)]),
+        torch.stack([x.select(1, i) for i in range(3)]),
+        torch.stack([torch.select(x, dim=1, index=i) for i in range(3)]),
+        torch.stack([p.squeeze(1) for p in x.split(1, 1)]),
+        torch.stack([p.reshape(2, 4) for p in torch.split(x, [1, 1, 1], dim=1)]),
+        torch.cat([c.unsqueeze(0) for c in columns]),
+        torch.cat([c[None] for c in columns], dim=0),
+    ]
+
+
+def spelled_pieces(x: Tensor) -> list[Tensor]:
+    """The stack of two halves along dim 1, each time at dim 2."""
+    return [
+        torch.stack(x.split(2, 1), 2),
+        torch.stack(torch.split(x, 2, dim=-1), dim=-1),
+        torch.stack(torch.split(tensor=x, split_size_or_sections=[2, 2], dim=1), 2),
+        torch.stack(x.chunk(2, dim=1), dim=2),
+        torch.stack(torch.chunk(x, 2, -1), 2),
+        torch.stack(torch.tensor_split(x, 2, dim=1), 2),
+        torch.stack([x[:, :2], x[:, 2:]], 2),
+        torch.stack([x.narrow(1, 0, 2), torch.narrow(x, 1, 2, 2)], -1),
+        torch.cat([p.unsqueeze(2) for p in x.split(2, 1)], 2),
+    ]
+
+
+def behind(values: list[Tensor]) -> list[Tensor]:
+    return [torch.cat([value, value]) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("spelled", "shape", "pattern"),
+    [(spelled_stacks, (2, 3, 4), SLICES), (spelled_pieces, (3, 4), PIECES)],
+)
+@pytest.mark.parametrize("dialect", Dialect)
+def test_spellings_of_stacks(
+    spelled: Callable[[Tensor], list[Tensor]], shape: Any, pattern: Any, dialect: Dialect
+) -> None:
+    x = torch.randn(shape, requires_grad=True)
+    result = rewrite(lambda x: behind(spelled(x)), [x], pattern, dialect=dialect)
+    assert left(result.original, Stack) == len(spelled(x))
+    assert left(result.module, Stack) == 0
+    result.check()
+
+
+def test_spellings_of_unbind_and_cat() -> None:
+    def unbinds(x: Tensor, y: Tensor) -> list[Tensor]:
+        found = []
+        for stack in (torch.stack((x, y), 1), torch.cat([x[:, None], y.unsqueeze(1)], dim=1)):
+            first, second = stack.unbind(1)
+            third, fourth = torch.unbind(stack, dim=-2)
+            found += [first, second, third, fourth]
+            found += [stack[:, 0], stack.select(1, 1), stack[:, -1, :]]
+        return behind(found)
+
+    x, y = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
+    result = rewrite(unbinds, [x, y], UNBIND)
+    assert left(result.original, Stack, Unbind, Select) == 12
+    assert left(result.module, Stack, Unbind, Select) == 0
+    result.check()
+
+    def cats(x: Tensor) -> list[Tensor]:
+        return [
+            torch.cat(x.unbind(0), 1),
+            torch.cat(x.unbind(0), dim=-1),
+            torch.concat([x[0], x[1]], dim=1),
+            torch.concatenate(torch.unbind(x), axis=1),  # type: ignore[call-overload]
+            torch.cat(tensors=[x.select(0, i) for i in range(2)], dim=1),
+        ]
+
+    result = rewrite(cats, [torch.randn(2, 3, 4, requires_grad=True)], CAT)
+    assert (left(result.original, Cat), left(result.module, Cat)) == (5, 0)
+    result.check()
+
+
+# ---- what must be left alone
+
+
+def reversed_order(s: Any, x: fx.Node) -> fx.Node:
+    return s.call(torch.stack, unbound(s, x, 0)[::-1])
+
+
+def one_twice(s: Any, x: fx.Node) -> fx.Node:
+    slices = unbound(s, x, 0)
+    return s.call(torch.stack, [*slices, slices[-1]])
+
+
+def one_left_out(s: Any, x: fx.Node) -> fx.Node:
+    slices = unbound(s, x, 0)
+    return s.call(torch.stack, [*slices[:2], *slices[3:]])
+
+
+def one_of_another(s: Any, x: fx.Node) -> fx.Node:
+    return s.call(torch.stack, [*unbound(s, x, 0)[:3], *unbound(s, s.call(torch.sin, x), 0)[3:]])
+
+
+def one_through_an_op(s: Any, x: fx.Node) -> fx.Node:
+    first, *others = unbound(s, x, 0)
+    return s.call(torch.stack, [s.call(torch.neg, first), *others])
+
+
+def along_two_dims(s: Any, x: fx.Node) -> fx.Node:
+    return s.call(torch.stack, [*unbound(s, x, 0)[:2], unbound(s, x, 1)[2]])
+
+
+def unequal_pieces(s: Any, x: fx.Node) -> fx.Node:
+    node = s.call(torch.split, x, [1, 1, 2], 0)
+    pieces = [s.call(operator.getitem, node, i) for i in range(3)]
+    return s.call(torch.stack, [pieces[0], pieces[1], s.call(torch.narrow, x, 0, 3, 1)])
+
+
+def a_small_share(s: Any, x: fx.Node) -> fx.Node:
+    wide = s.call(torch.cat, [x, x, x])
+    return s.call(torch.stack, unbound(s, wide, 0)[2:4])
+
+
+def written_between(s: Any, x: fx.Node) -> fx.Node:
+    value = s.call(torch.sin, x)
+    slices = [s.call(torch.select, value, 0, i) for i in range(4)]
+    s.call("mul_", value, 2)
+    return s.call(torch.stack, slices)
+
+
+def written_later(s: Any, x: fx.Node) -> fx.Node:
+    value = s.call(torch.sin, x)
+    stack = s.call(torch.stack, unbound(s, value, 0))
+    s.call("mul_", value, 2)
+    return stack
+
+
+def result_written(s: Any, x: fx.Node) -> fx.Node:
+    stack = s.call(torch.stack, unbound(s, x, 0))
+    s.call("mul_", stack, 2)
+    return stack
+
+
+def without_gradient(s: Any, x: fx.Node) -> fx.Node:
+    slices = unbound(s, x, 0)
+    s.call(torch._C._set_grad_enabled, False)
+    stack = s.call(torch.stack, slices)
+    s.call(torch._C._set_grad_enabled, True)
+    return stack
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(reversed_order, one_twice, one_left_out, one_of_another, one_through_an_op),
+        *(along_two_dims, unequal_pieces, a_small_share, written_between, written_later),
+        *(result_written, without_gradient),
+    ],
+)
+def test_stacks_left_alone(sketch: Any, applied: Any, case: Callable[..., fx.Node]) -> None:
+    s = sketch()
+    hidden(s, case(s, s.input(4, 4, requires_grad=True)))
+    assert applied(s, SLICES, PIECES).labels == []
+
+
+def test_a_stack_that_many_would_copy_is_left_alone(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x, w = s.input(3, 4, 2), s.input(5, 2)
+    stack = s.call(torch.stack, unbound(s, x, 1), 0)
+    hidden(s, *(s.call(torch.nn.functional.linear, stack, w) for _ in range(2)))
+    assert applied(s, SLICES).labels == []
+
+
+def test_unbinds_left_alone(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x, y = s.input(2, 2, requires_grad=True), s.input(2, 2, requires_grad=True)
+    other_dim = unbound(s, s.call(torch.stack, [x, y], 1), 0)
+    returned = unbound(s, s.call(torch.stack, [x, y], 0), 0)
+    value = s.call(torch.sin, x)
+    early = unbound(s, s.call(torch.stack, [value, y], 0), 0)
+    s.call("mul_", value, 2)
+    s.call(torch._C._set_grad_enabled, False)
+    blind = s.call(torch.stack, [x, y], 0)
+    s.call(torch._C._set_grad_enabled, True)
+    blind_slices = unbound(s, blind, 0)
+    barred = [s.call(torch.cat, [v, v]) for v in (*other_dim, *early, *blind_slices)]
+    s.output(*returned, *barred)
+    assert applied(s, UNBIND).labels == []
+
+
+def test_cats_left_alone(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x = s.input(4, 4, 2, requires_grad=True)
+    slices = unbound(s, x, 0)
+    y, z = s.call(torch.sin, x), s.call(torch.cos, x)
+    cats = [
+        s.call(torch.cat, slices[::-1], 1),
+        # Two runs, each of which would be copied before the cat copies both.
+        s.call(torch.cat, [*unbound(s, y, 0), *unbound(s, z, 0)], 1),
+        # Consecutive pieces along the cat's own dim are another pattern's.
+        s.call(torch.cat, cut(s, x, 1, 2), 2),
+    ]
+    value = s.call(torch.sin, x)
+    late = [s.call(torch.select, value, 0, i) for i in range(4)]
+    s.call("mul_", value, 2)
+    s.output(*cats, s.call(torch.cat, late, 1))
+    assert applied(s, CAT).labels == []
+
+
+def test_a_value_without_gradient_stays_so(sketch: Any, applied: Any) -> None:
+    """`x` itself must not stand for a stack made where no gradient was recorded."""
+    s = sketch()
+    x = s.input(3, 4, requires_grad=True)
+    s.call(torch._C._set_grad_enabled, False)
+    stack, turned = (s.call(torch.stack, unbound(s, x, 0), dim) for dim in (0, 1))
+    s.call(torch._C._set_grad_enabled, True)
+    hidden(s, s.call(torch.mul, stack, x), s.call(torch.matmul, x, turned))
+    result = applied(s, SLICES)
+    assert (result.count("stack"), result.count("permute")) == (1, 1)
+
+
+# ---- symbolic sizes
+
+
+def test_dynamic_batch() -> None:
+    def fn(x: Tensor, y: Tensor) -> list[Tensor]:
+        return behind(
+            [
+                torch.stack(x.split(4, 1), 0),
+                torch.stack(y.unbind(1), 0),
+                torch.cat(y.unbind(1), 1),
+                *torch.stack([x, x * 2], 1).unbind(1),
+            ]
+        )
+
+    x, y = torch.randn(6, 8, requires_grad=True), torch.randn(6, 3, 5, requires_grad=True)
+    for tensor in (x, y):
+        torch._dynamo.mark_dynamic(tensor, 0)
+    result = rewrite(fn, [x, y], *ALL, dynamic=None)
+    assert len(result.labels) == 4
+    assert not {"stack", ".unbind", ".split"} & set(result.calls)
+    result.check()
+    rewrite(fn, [x.detach().clone(), y.detach().clone()], *ALL, dynamic=True).check()
+
+
+# ---- batch, then clean up
+
+
+class Branches(nn.Module):
+    """x (batch, n * width) is split; every piece has a Linear of its own; cat."""
+
+    def __init__(self, n: int, width: int, out: int) -> None:
+        super().__init__()
+        self.linears = nn.ModuleList(nn.Linear(width, out) for _ in range(n))
+        self.width = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        pieces = x.split(self.width, dim=-1)
+        outputs = [linear(p) for linear, p in zip(self.linears, pieces, strict=True)]
+        return torch.cat(outputs, dim=-1)
+
+
+def test_batch_then_clean_up() -> None:
+    x = torch.randn(6, 32, requires_grad=True)
+    result = rewrite(Branches(4, 8, 5), [x], BatchLinears(), *ALL)
+    assert result.labels[0].startswith("batch_linears{members=4}")
+    assert len(result.labels) == 1  # the rest is clean-up, part of the step
+    assert sorted(result.calls) == [
+        "baddbmm",
+        *["permute"] * 3,  # of x, of the weights, of the result
+        *["reshape"] * 2,  # of x, of the result
+        *["stack"] * 2,  # of the weights and biases: nothing else is stacked or unbound
+        "unsqueeze",
+    ]
+    stacked = [line for line in result.after if " = stack(" in line]
+    assert all("weight" in line or "bias" in line for line in stacked)
+    result.check()
+
+
+def test_two_layers_leave_no_stack_between_them() -> None:
+    class Towers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.ModuleList(nn.Linear(4, 6) for _ in range(3))
+            self.second = nn.ModuleList(nn.Linear(6, 5, bias=False) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden = [a(p) for a, p in zip(self.first, x.chunk(3, 1), strict=True)]
+            return torch.stack([b(h) for b, h in zip(self.second, hidden, strict=True)], 1)
+
+    x = torch.randn(7, 12, requires_grad=True)
+    patterns = (BatchLinears(), *ALL, MergePermutes(), MergeReshapes())
+    for dialect in Dialect:
+        result = rewrite(Towers(), [x], *patterns, dialect=dialect)
+        assert not any("unbind" in call or "split" in call for call in result.calls)
+        stacks = [line for line in result.after if "stack(" in line or "aten.cat" in line]
+        assert len(stacks) == 3  # weights and biases of the first layer, weights of the second
+        result.check()

@@ -1,0 +1,633 @@
+"""The numeric verifier catches wrong rewrites, lets right ones pass, and leaves no trace."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import fx
+
+from passwright.passes.dialect import Dialect
+from passwright.passes.patterns.splits import MergeNestedSplits
+from passwright.passes.sample import index_bounds, sample_inputs
+from passwright.passes.testing import capture, rewrite_graph
+from passwright.passes.verify import Verdict, verify
+
+aten = torch.ops.aten
+
+
+def compare(
+    sketch: Any,
+    original: Callable[[Any], Any],
+    rewritten: Callable[[Any], Any],
+    *,
+    training: bool = True,
+    inputs: list[Any] | None = None,
+) -> Verdict:
+    """Verdict on two graphs, each sketched by a function."""
+    modules = []
+    for build in (original, rewritten):
+        s = sketch()
+        build(s)
+        modules.append(s.module())
+    return verify(*modules, inputs, training=training)
+
+
+def inputs(s: Any, count: int = 2, *shape: int, **kwargs: Any) -> list[fx.Node]:
+    return [s.input(*(shape or (4, 6)), requires_grad=True, **kwargs) for _ in range(count)]
+
+
+# ---- wrong rewrites
+
+
+def add(alpha: float, *, swapped: bool = False) -> Callable[[Any], None]:
+    def build(s: Any) -> None:
+        x, y = inputs(s)
+        if swapped:
+            x, y = y, x
+        s.output(s.call(torch.add, x, y, alpha=alpha))
+
+    return build
+
+
+def pieces(first: int, second: int, *, dim: int = 1) -> Callable[[Any], None]:
+    def build(s: Any) -> None:
+        (x,) = inputs(s, 1, 6, 6)
+        parts = s.call(torch.split, x, 3, dim)
+        s.output(*(s.call(operator.getitem, parts, i) for i in (first, second)))
+
+    return build
+
+
+def cast(dtype: torch.dtype) -> Callable[[Any], None]:
+    def build(s: Any) -> None:
+        (x,) = inputs(s, 1)
+        s.output(s.call("to", s.call(torch.sin, x), dtype))
+
+    return build
+
+
+def written(*targets: Any) -> Callable[[Any], None]:
+    def build(s: Any) -> None:
+        x, buffer = s.input(4, requires_grad=True), s.input(4)
+        y = s.call(torch.mul, x, 2)
+        for target in targets:
+            s.call(target, buffer, 1)
+        s.output(y)
+
+    return build
+
+
+def norm(eps: float, dtype: torch.dtype = torch.float32) -> Callable[[Any], None]:
+    def build(s: Any) -> None:
+        (x,) = inputs(s, 1, 4, 16, dtype=dtype)
+        s.output(s.call(F.layer_norm, x, [16], None, None, eps))
+
+    return build
+
+
+def chosen(*calls: Any) -> Callable[[Any], None]:
+    """One output: the calls one after another, on one input."""
+
+    def build(s: Any) -> None:
+        (x,) = inputs(s, 1, 4, 4)
+        for target, *args in calls:
+            x = s.call(target, x, *args)
+        s.output(x)
+
+    return build
+
+
+WRONG = {
+    "dropped alpha": (add(2), add(1), "off by"),
+    "swapped operands": (add(2), add(2, swapped=True), "off by"),
+    "swapped pieces": (pieces(0, 1), pieces(1, 0), "off by"),
+    "other dim": (pieces(0, 1), pieces(0, 1, dim=0), "shape"),
+    "wrong dtype": (cast(torch.float32), cast(torch.float64), "dtype"),
+    "missing write": (written("add_"), written(), "input 1"),
+    "other write": (written("add_"), written("mul_"), "input 1"),
+    "further write": (written(), written("add_"), "input 1"),
+    "other eps": (norm(1e-5), norm(1e-3), "off by"),
+    "strides": (
+        chosen((torch.sin,)),
+        chosen((torch.t,), (torch.sin,), ("contiguous",), (torch.t,)),
+        "strides",
+    ),
+    "no gradient": (chosen((torch.sin,)), chosen((torch.sin,), ("detach",)), "requires_grad"),
+    "other gradient": (
+        chosen((torch.mul, 2)),
+        lambda s: s.output(
+            s.call(torch.add, *(lambda x: (x, s.call("detach", x)))(inputs(s, 1, 4, 4)[0]))
+        ),
+        "gradient of input 0",
+    ),
+    "copy for a view": (chosen((torch.t,)), chosen((torch.t,), ("clone",)), "shares memory"),
+    "view for a copy": (chosen((torch.clone,)), chosen((torch.narrow, 0, 0, 4)), "shares memory"),
+    "integers": (
+        chosen((torch.argmax, 1)),
+        chosen((torch.argmin, 1)),
+        "output 0 has other values",
+    ),
+    "truth values": (chosen((torch.gt, 0)), chosen((torch.lt, 0)), "output 0 has other values"),
+    "nan": (chosen((torch.sqrt,)), chosen((torch.abs,), (torch.sqrt,)), "NaN"),
+    "infinity": (
+        chosen((torch.relu,), (torch.reciprocal,)),
+        chosen((torch.relu,), (torch.reciprocal,), (torch.nan_to_num,)),
+        "NaN",
+    ),
+    "one output less": (pieces(0, 1), chosen((torch.narrow, 1, 0, 2)), "outputs"),
+    "fails": (chosen((torch.sin,)), chosen((torch.reshape, (4, 4)), (torch.sin,)), None),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in WRONG if name != "fails"])
+def test_a_wrong_rewrite_is_caught(sketch: Any, name: str) -> None:
+    original, rewritten, words = WRONG[name]
+    for build in (original, rewritten):
+        assert compare(sketch, build, build).ok, "each agrees with itself"
+    verdict = compare(sketch, original, rewritten)
+    assert not verdict.ok
+    assert words in verdict.sentence
+    assert verdict.output_error > verdict.allowed or verdict.gradient_error > verdict.allowed
+
+
+@pytest.mark.parametrize("alpha", [1.001, 1.00001])
+def test_a_small_error_is_caught_too(sketch: Any, alpha: float) -> None:
+    verdict = compare(sketch, add(1), add(alpha), training=False)
+    assert not verdict.ok
+    assert 0.01 * (alpha - 1) < verdict.output_error < alpha - 1
+
+
+def test_one_wrong_element_among_many_is_caught_in_bf16(sketch: Any) -> None:
+    def build(scale: float) -> Callable[[Any], None]:
+        def sketched(s: Any) -> None:
+            (x,) = inputs(s, 1, 300, 300, dtype=torch.bfloat16)
+            y = s.call(torch.mul, x, 1.5)
+            first = s.call(
+                torch.mul, s.call(operator.getitem, y, (slice(0, 1), slice(0, 1))), scale
+            )
+            rest = s.call(torch.narrow, y, 0, 1, 299)
+            top = s.call(torch.narrow, s.call(torch.narrow, y, 0, 0, 1), 1, 1, 299)
+            s.output(s.call(torch.cat, [s.call(torch.cat, [first, top], 1), rest]))
+
+        return sketched
+
+    assert compare(sketch, build(1.0), build(1.0)).ok
+    verdict = compare(sketch, build(1.0), build(-100.0))
+    assert not verdict.ok
+
+
+def test_a_rewritten_graph_that_fails_is_wrong(sketch: Any) -> None:
+    s = sketch()
+    s.output(s.call(torch.sin, s.input(4)))
+    broken = s.module()
+    sin = next(n for n in broken.graph.nodes if n.op == "call_function")
+    sin.target = torch.linalg.inv
+    original = sketch()
+    original.output(original.call(torch.sin, original.input(4)))
+    verdict = verify(original.module(), broken, training=False)
+    assert not verdict.ok
+    assert "the rewritten graph fails" in verdict.sentence
+    verdict = verify(broken, original.module(), training=False)
+    assert not verdict.ok
+    assert "the original graph fails" in verdict.sentence
+
+
+def test_nothing_but_nan_verifies_nothing(sketch: Any) -> None:
+    build = chosen((torch.mul, math.nan))
+    verdict = compare(sketch, build, build)
+    assert not verdict.ok
+    assert "could not be verified" in verdict.sentence
+
+
+# ---- right rewrites
+
+
+def linears(fused: bool, dtype: torch.dtype = torch.float32) -> Callable[[Any], None]:
+    """Three Linears of one input, or one wide Linear; the sum over 512 in another order."""
+
+    def build(s: Any) -> None:
+        x = s.input(16, 512, requires_grad=True, dtype=dtype)
+        weights = inputs(s, 3, 24, 512, dtype=dtype)
+        if fused:
+            wide = s.call(F.linear, x, s.call(torch.cat, weights))
+            parts = s.call(torch.split, wide, 24, 1)
+            s.output(*(s.call("contiguous", s.call(operator.getitem, parts, i)) for i in range(3)))
+        else:
+            halves = [
+                (s.call(torch.narrow, t, 1, 0, 256), s.call(torch.narrow, t, 1, 256, 256))
+                for t in (x, *weights)
+            ]
+            (first, second), *rest = halves
+            s.output(
+                *(
+                    s.call(torch.add, s.call(F.linear, first, a), s.call(F.linear, second, b))
+                    for a, b in rest
+                )
+            )
+
+    return build
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_a_reassociating_rewrite_passes(sketch: Any, dtype: torch.dtype) -> None:
+    verdict = compare(sketch, linears(False, dtype), linears(True, dtype))
+    assert verdict.ok, verdict.sentence
+    eps = torch.finfo(dtype).eps
+    assert 0 < verdict.output_error < 16 * eps
+    assert verdict.allowed < (64 * eps if dtype is not torch.float64 else 1e-7)
+    assert "compared with the original" not in verdict.sentence
+
+
+def test_the_shipped_pattern_passes(sketch: Any) -> None:
+    s = sketch()
+    x = s.input(4, 12, requires_grad=True)
+    outer = s.call(torch.split, x, [4, 8], 1)
+    inner = s.call(torch.split, s.call(operator.getitem, outer, 1), [3, 5], 1)
+    parts = [s.call(operator.getitem, inner, i) for i in range(2)]
+    s.output(*(s.call(torch.sin, part) for part in parts))
+    result = rewrite_graph(s.module(), [torch.rand(4, 12)], MergeNestedSplits())
+    assert result.labels
+    verdict = verify(result.original, result.module, training=True)
+    assert verdict.ok, verdict.sentence
+
+
+def test_a_small_value_is_measured_by_its_own_scale(sketch: Any) -> None:
+    """An error that would drown beside a large output."""
+
+    def build(scale: float) -> Callable[[Any], None]:
+        def sketched(s: Any) -> None:
+            (x,) = inputs(s, 1)
+            small = s.call(torch.mul, s.call(torch.mul, x, 1e-20), scale)
+            s.output(s.call(torch.mul, x, 1e10), small)
+
+        return sketched
+
+    assert compare(sketch, build(1.0), build(1.0)).ok
+    assert not compare(sketch, build(1.0), build(1.01)).ok
+
+
+def test_a_gradient_that_is_zero_but_for_rounding_passes(sketch: Any) -> None:
+    """The bias before a normalisation: what either graph computes is noise."""
+
+    def build(fused: bool) -> Callable[[Any], None]:
+        def sketched(s: Any) -> None:
+            x, w = s.input(64, 32, requires_grad=True), s.input(8, 32, requires_grad=True)
+            b = s.input(8, requires_grad=True)
+            y = s.call(F.linear, x, w, b)
+            if fused:
+                y = s.call(torch.addmm, b, x, s.call(torch.t, w))
+            s.output(s.call(F.batch_norm, y, None, None, training=True))
+
+        return sketched
+
+    verdict = compare(sketch, build(False), build(True))
+    assert verdict.ok, verdict.sentence
+
+
+def test_autocast_regions(sketch: Any) -> None:
+    def build(wrong: bool, fused: bool) -> Callable[[Any], None]:
+        def sketched(s: Any) -> None:
+            x, v, w = inputs(s, 3, 32, 32)
+            enter = s.call(
+                torch.amp.autocast_mode._enter_autocast, "cpu", torch.bfloat16, True, None
+            )
+            if fused:
+                both = s.call(torch.mm, x, s.call(torch.cat, [v, w], 1))
+                parts = s.call(torch.split, both, 32, 1)
+                a, b = (s.call(operator.getitem, parts, i) for i in range(2))
+            else:
+                a, b = s.call(torch.mm, x, v), s.call(torch.mm, x, w)
+            s.call(torch.amp.autocast_mode._exit_autocast, enter)
+            s.output(s.call(torch.sub, b, a) if wrong else s.call(torch.sub, a, b))
+
+        return sketched
+
+    verdict = compare(sketch, build(wrong=False, fused=False), build(wrong=False, fused=True))
+    assert verdict.ok, verdict.sentence
+    assert verdict.allowed < 0.2
+    assert not compare(sketch, build(wrong=False, fused=False), build(wrong=True, fused=True)).ok
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_written_inputs_and_views_among_them(sketch: Any) -> None:
+    """Two inputs in the same memory: a write through one is read through the other."""
+
+    def build(target: Any) -> Callable[[Any], None]:
+        def sketched(s: Any) -> None:
+            base, part = s.input(6), s.input(3)
+            y = s.call(torch.sin, base)
+            s.call(target, part, 3.0)
+            s.output(y, s.call(torch.exp, base))
+
+        return sketched
+
+    base = torch.rand(6)
+    given = [base, base[2:5]]
+    before = base.clone()
+    assert compare(sketch, build("mul_"), build("mul_"), inputs=given).ok
+    verdict = compare(sketch, build("mul_"), build("add_"), inputs=given)
+    assert not verdict.ok
+    assert torch.equal(base, before)
+
+
+def test_a_graph_may_write_what_requires_grad(sketch: Any) -> None:
+    def build(scale: float) -> Callable[[Any], None]:
+        def sketched(s: Any) -> None:
+            x, y = s.input(4, requires_grad=True), s.input(4, requires_grad=True)
+            node = s.graph.call_method("mul_", (x, scale))
+            node.meta[s.key] = x.meta[s.key]
+            s.output(s.call(torch.mul, node, y))
+
+        return sketched
+
+    assert compare(sketch, build(2.0), build(2.0)).ok
+    assert not compare(sketch, build(2.0), build(2.5)).ok
+
+
+@pytest.mark.parametrize("kind", ["strided", "expanded", "empty", "scalar"])
+def test_inputs_of_any_layout(sketch: Any, kind: str) -> None:
+    given = {
+        "strided": torch.rand(8, 9)[1::2, ::3],
+        "expanded": torch.rand(4, 1).expand(4, 6),
+        "empty": torch.rand(0, 3),
+        "scalar": torch.tensor(2.0),
+    }[kind]
+
+    def build(s: Any) -> None:
+        x = s.input(*given.shape, stride=given.stride())
+        s.output(s.call(torch.sin, x), s.call("contiguous", x))
+
+    before = given.clone()
+    assert compare(sketch, build, build, inputs=[given], training=False).ok
+    assert torch.equal(given, before)
+
+
+def test_random_ops_draw_the_same_in_both(sketch: Any) -> None:
+    def build(first: float, second: float) -> Callable[[Any], None]:
+        def sketched(s: Any) -> None:
+            x, y = inputs(s, 2, 32, 32)
+            a = s.call(F.dropout, x, first, True)
+            s.output(a, s.call(torch.mul, y, s.call(torch.rand_like, s.call(F.dropout, y, second))))
+
+        return sketched
+
+    verdict = compare(sketch, build(0.5, 0.2), build(0.5, 0.2))
+    assert verdict.ok, verdict.sentence
+    assert "compared with the original" not in verdict.sentence
+    assert not compare(sketch, build(0.5, 0.2), build(0.2, 0.5)).ok
+
+
+def test_numbers_that_cannot_be_drawn_again_are_said(sketch: Any) -> None:
+    def build(scale: float) -> Callable[[Any], None]:
+        def sketched(s: Any) -> None:
+            (x,) = inputs(s, 1, 16, 16)
+            noise = s.call(torch.zeros_like, x)
+            s.call("uniform_", noise)
+            s.output(s.call(torch.mul, s.call(torch.add, x, noise), scale))
+
+        return sketched
+
+    verdict = compare(sketch, build(1.0), build(1.0))
+    assert verdict.ok
+    assert "compared with the original itself" in verdict.sentence
+    assert not compare(sketch, build(1.0), build(1.01)).ok
+
+
+@pytest.fixture
+def single() -> Iterator[Any]:
+    """A custom op that has no float64."""
+    with torch.library._scoped_library("passwright_verify", "DEF") as lib:
+        lib.define("half_of(Tensor x) -> Tensor")
+
+        def half_of(x: torch.Tensor) -> torch.Tensor:
+            if x.dtype != torch.float32:
+                raise RuntimeError("only float32")
+            return x * 0.5
+
+        lib.impl("half_of", half_of, "CompositeExplicitAutograd")
+        yield torch.ops.passwright_verify.half_of.default
+
+
+def test_an_op_without_float64_is_compared_with_the_original(sketch: Any, single: Any) -> None:
+    def build(scale: float) -> Callable[[Any], None]:
+        def sketched(s: Any) -> None:
+            s.output(s.call(torch.mul, s.call(single, s.input(4)), scale))
+
+        return sketched
+
+    verdict = compare(sketch, build(1.0), build(1.0), training=False)
+    assert verdict.ok
+    assert "only float32" in verdict.sentence
+    assert not compare(sketch, build(1.0), build(1.01), training=False).ok
+
+
+def test_types_asked_for_in_the_graph_become_float64(sketch: Any) -> None:
+    """The oracle is not float32 in disguise: the error of the original shows."""
+
+    def build(s: Any) -> None:
+        (x,) = inputs(s, 1, 64, 64)
+        y = s.call("float", s.call(torch.sum, x, dtype=torch.float32))
+        z = s.call("to", s.call(torch.zeros, 3, dtype=torch.float32), torch.float32)
+        s.output(s.call(torch.add, z, y))
+
+    verdict = compare(sketch, build, build)
+    assert verdict.ok
+    assert 0 < verdict.output_error < 1e-5
+
+
+def test_no_trace_is_left(sketch: Any) -> None:
+    module_inputs = [torch.rand(4, requires_grad=True), torch.rand(4), torch.rand(4)]
+    s = sketch()
+    x, buffer, third = s.input(4, requires_grad=True), s.input(4), s.input(4)
+    s.call("add_", buffer, 1)
+    s.call(torch._C._set_grad_enabled, False)
+    enter = s.call(torch.amp.autocast_mode._enter_autocast, "cpu", torch.bfloat16, True, None)
+    constant = s.graph.get_attr("constant")
+    constant.meta[s.key] = third.meta[s.key]
+    s.call("mul_", constant, 2)
+    y = s.call(torch.dropout, s.call(torch.mul, x, constant), 0.5, True)
+    s.call(torch.amp.autocast_mode._exit_autocast, enter)
+    s.output(y, buffer)
+    root = torch.nn.Module()
+    root.constant = torch.ones(4)  # type: ignore[assignment]
+    module = fx.GraphModule(root, s.graph)
+    broken = copy.deepcopy(module)
+    for node in broken.graph.nodes:
+        if node.target is torch.dropout:
+            node.args = (node.args[0], "no number", True)
+    state, values = torch.get_rng_state(), [v.detach().clone() for v in module_inputs]
+    assert verify(module, module, module_inputs, training=True).ok
+    assert not verify(module, broken, module_inputs, training=True).ok
+    assert not verify(broken, module, module_inputs, training=False).ok
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(map(torch.equal, values, module_inputs))
+    assert all(value.grad is None for value in module_inputs)
+    assert module_inputs[1]._version == 0
+    assert torch.equal(module.constant, torch.ones(4))  # type: ignore[arg-type]
+    assert torch.is_grad_enabled()
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_function_transforms_are_undone_when_a_graph_fails() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.grad(lambda t: (t * t).sum())(x)
+
+    module, given = capture(fn, [torch.ones(3)])
+    assert verify(module, module, given, training=False).ok
+    broken = copy.deepcopy(module)
+    next(n for n in broken.graph.nodes if n.target is operator.mul).target = torch.linalg.inv
+    assert "fails" in verify(module, broken, given, training=False).sentence
+    assert verify(module, module, given, training=False).ok
+    assert torch.equal(torch.func.grad(lambda t: t.sum())(torch.ones(3)), torch.ones(3))
+
+
+def test_inference_mode_outside(sketch: Any) -> None:
+    with torch.inference_mode():
+        assert compare(sketch, add(2), add(2), inputs=[torch.rand(4, 6), torch.rand(4, 6)]).ok
+
+
+def test_aten_graphs(sketch: Any) -> None:
+    def build(alpha: float) -> fx.GraphModule:
+        s = sketch(Dialect.ATEN)
+        x, y = s.input(4, 6), s.input(4, 6)
+        module: fx.GraphModule
+        s.output(s.call(aten.add.Tensor, x, y, alpha=alpha))
+        module = s.module()
+        return module
+
+    assert verify(build(2), build(2), training=False).ok
+    assert not verify(build(2), build(1), training=False).ok
+
+
+def test_symbolic_sizes() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, y]).reshape(x.shape[0] * 2, -1) * x.shape[0]
+
+    module, given = capture(fn, [torch.ones(5, 4), torch.ones(5, 4)], dynamic=True)
+    values = sample_inputs(module)
+    assert [type(v) for v in values] == [type(v) if not isinstance(v, torch.SymInt) else int
+                                         for v in given]  # fmt: skip
+    assert verify(module, module, training=True).ok
+
+
+# ---- inputs
+
+
+def test_samples_have_the_type_of_the_placeholders(sketch: Any) -> None:
+    s = sketch()
+    nodes = [
+        s.input(3, 4, requires_grad=True),
+        s.input(3, 4, stride=(1, 3)),
+        s.input(2, 2, dtype=torch.bfloat16),
+        s.input(5, dtype=torch.int32),
+        s.input(5, dtype=torch.bool),
+        s.input(3, dtype=torch.complex64),
+        s.input(4, 3, stride=(1, 0)),
+        s.input(),
+        s.input(0, 2),
+    ]
+    s.output(*nodes)
+    state = torch.get_rng_state()
+    values = sample_inputs(s.module())
+    for node, value in zip(nodes, values, strict=True):
+        like = node.meta["example_value"]
+        assert (value.shape, value.dtype, value.stride()) == (like.shape, like.dtype, like.stride())
+        assert value.requires_grad == like.requires_grad
+        assert value.is_leaf
+        if value.is_floating_point() and value.numel():
+            assert value.abs().max() > 0
+            assert value.abs().max() < 1
+    assert torch.equal(torch.get_rng_state(), state)
+    again = sample_inputs(s.module())
+    assert all(map(torch.equal, values, again))
+    other = sample_inputs(s.module(), seed=1)
+    assert not torch.equal(values[0], other[0])
+
+
+def test_indices_stay_within_their_tables(sketch: Any) -> None:
+    s = sketch()
+    ids = s.input(64, 3, dtype=torch.int64)
+    columns = s.input(64, 4)
+    shifted, picks = s.input(64, dtype=torch.int64), s.input(8, dtype=torch.int64)
+    labels, free = s.input(64, dtype=torch.int64), s.input(64, dtype=torch.int64)
+    bags, starts = s.input(20, dtype=torch.int64), s.input(5, dtype=torch.int64)
+    big, small, bag = s.input(50, 4), s.input(7, 4), s.input(9, 4)
+    logits, offsets = s.input(64, 11), s.input(1, dtype=torch.int64)
+    s.call(F.embedding, s.call(operator.getitem, ids, (slice(None), 0)), big)
+    s.call(F.embedding, s.call("long", s.call("view", ids, -1)), small)
+    halves = s.call(torch.split, columns, 2, 1)
+    s.call(F.embedding, s.call("long", s.call(operator.getitem, halves, 0)), big)
+    s.call(F.embedding, s.call("to", s.call(torch.squeeze, s.call(torch.narrow, columns, 1, 3, 1)),
+                               torch.int32), bag)  # fmt: skip
+    s.call(F.embedding, s.call(torch.add, shifted, offsets), big)
+    s.call(torch.index_select, logits, 1, picks)
+    s.call(F.cross_entropy, logits, labels)
+    s.call(F.embedding_bag, bags, bag, starts)
+    s.output(free)
+    module = s.module()
+    bounds = {str(n.target): b for n, b in index_bounds(s.view()).items()}
+    assert bounds == {
+        str(ids.target): 7,
+        str(columns.target): 9,
+        str(shifted.target): 25,
+        str(picks.target): 11,
+        str(labels.target): 11,
+        str(offsets.target): 25,
+        str(bags.target): 9,
+        str(starts.target): 1,
+    }
+    values = sample_inputs(module)
+    by_name = dict(zip((n.target for n in module.graph.find_nodes(op="placeholder")), values,
+                       strict=True))  # fmt: skip
+    for name, bound in bounds.items():
+        value = by_name[name]
+        assert 0 <= value.min() <= value.max() < bound
+        assert torch.equal(value, value.round())
+        assert bound == 1 or value.numel() == 1 or value.unique().numel() > 1
+    verdict = verify(module, module, training=True)
+    assert verdict.ok, verdict.sentence
+
+
+def test_real_examples(sketch: Any) -> None:
+    s = sketch()
+    ids, x, w = s.input(6, dtype=torch.int64), s.input(6, 2), s.input(3, requires_grad=True)
+    column = s.call("long", s.call(torch.select, x, 1, 0))
+    s.output(s.call(F.embedding, column, s.input(9, 2)), ids, w)
+    examples = [
+        torch.arange(6),
+        torch.arange(12.0).reshape(6, 2).remainder(9),
+        torch.zeros(3),
+        torch.ones(9, 2),
+    ]
+    shaken = sample_inputs(s.module(), examples)
+    assert torch.equal(shaken[0], examples[0])
+    assert torch.equal(shaken[1], examples[1]), "it becomes an index"
+    assert shaken[2].abs().min() > 0
+    assert shaken[2].requires_grad
+    assert 0.02 < (shaken[3] - 1).abs().mean() < 0.3
+    assert torch.equal(examples[2], torch.zeros(3))
+
+
+def test_running_variances_are_positive(sketch: Any) -> None:
+    s = sketch()
+    x, mean, var = s.input(8, 4), s.input(4), s.input(4)
+    s.output(s.call(F.batch_norm, x, mean, var))
+    module = s.module()
+    assert sample_inputs(module)[2].min() > 0
+    assert verify(module, module, training=False).ok
+
+
+def test_an_input_of_unknown_type_needs_an_example(sketch: Any) -> None:
+    s = sketch()
+    x = s.graph.placeholder("x")
+    s.graph.output(x)
+    module = s.module()
+    assert "no known type" in verify(module, module, training=False).sentence
+    assert verify(module, module, [torch.rand(3)], training=False).ok

@@ -1,0 +1,283 @@
+"""Device descriptors: tables, rules for unknown devices, stable keys, and a quick probe."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from passwright.scheduler import device_probe, device_table
+from passwright.scheduler.device import (
+    DeviceDescriptor,
+    describe,
+    describe_cpu,
+    describe_gpu,
+    load,
+    save,
+)
+
+CPU = torch.device("cpu")
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# ---- the CPU
+
+
+def test_this_cpu() -> None:
+    with threads(2):
+        cpu = describe(CPU)
+        assert describe(CPU) == cpu
+    assert (cpu.kind, cpu.cores) == ("cpu", 2)
+    assert set(cpu.peak_flops) == {"fp64", "fp32", "tf32", "bf16", "fp16"}
+    assert cpu.cache_bandwidth > cpu.memory_bandwidth > 0
+    assert 1 << 18 <= cpu.cache_bytes <= 1 << 34
+    assert 0 < cpu.fused_launch < cpu.extern_launch
+
+
+def test_the_key_is_the_same_in_another_process() -> None:
+    code = (
+        "import torch; from passwright.scheduler.device import describe; torch.set_num_threads(2)\n"
+        "print(describe(torch.device('cpu')).key())"
+    )
+    other = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100
+    )
+    with threads(2):
+        assert other.stdout.strip() == describe(CPU).key()
+
+
+def test_the_key_tells_devices_and_figures_apart() -> None:
+    cpu = describe_cpu("AVX2", 2, "Some CPU (R) 123", 1 << 25)
+    assert cpu.key().startswith("cpu-some-cpu-r-123-avx2-2-")
+    others = [
+        describe_cpu("AVX2", 4, "Some CPU (R) 123", 1 << 25),
+        describe_cpu("AVX512", 2, "Some CPU (R) 123", 1 << 25),
+        replace(cpu, extern_launch=2 * cpu.extern_launch),
+        replace(cpu, tf32=True),
+        describe_gpu("NVIDIA H200"),
+        describe_gpu("NVIDIA H200", tf32=True),
+        describe_gpu("NVIDIA H100 80GB HBM3"),
+    ]
+    assert len({cpu.key(), *(other.key() for other in others)}) == len(others) + 1
+    assert cpu.key() == describe_cpu("AVX2", 2, "Some CPU (R) 123", 1 << 25).key()
+
+
+def test_a_small_product_runs_on_one_core() -> None:
+    two = describe_cpu("AVX2", 2, "CPU", 1 << 25)
+    one = describe_cpu("AVX2", 1, "CPU", 1 << 25)
+    small, large = 2.0 * 64**3, 2.0 * 1024**3
+    assert two.matmul_rate(torch.float32, small) == one.matmul_rate(torch.float32, small)
+    assert two.matmul_rate(torch.float32, large) == 2 * one.matmul_rate(torch.float32, large)
+
+
+def test_unknown_capability_still_has_figures() -> None:
+    cpu = describe_cpu("SVE256", 64, "Neoverse", 1 << 26)
+    assert cpu.peak_flops["fp32"] > 0
+    # Cores share the memory: its bandwidth does not grow for ever.
+    assert cpu.memory_bandwidth == describe_cpu("SVE256", 128, "Neoverse", 1 << 26).memory_bandwidth
+
+
+def test_bandwidth_goes_with_size() -> None:
+    cpu = describe_cpu("AVX2", 2, "CPU", 1 << 25)
+    assert cpu.bandwidth_for(1 << 25) == cpu.cache_bandwidth
+    assert cpu.bandwidth_for((1 << 25) + 1) == cpu.memory_bandwidth
+
+
+# ---- GPUs
+
+
+def test_h200_has_the_measured_figures() -> None:
+    gpu = describe_gpu("NVIDIA H200", tf32=True)
+    assert gpu.cores == 132
+    assert gpu.memory_bandwidth == pytest.approx(4.2e12)
+    assert gpu.peak_flops["bf16"] == pytest.approx(790e12)
+    assert gpu.fused_launch == pytest.approx(1.8e-6)
+
+
+def test_tf32_is_used_only_where_allowed() -> None:
+    work = 2.0 * 8192**3
+    plain, fast = describe_gpu("NVIDIA H200"), describe_gpu("NVIDIA H200", tf32=True)
+    assert plain.matmul_rate(torch.float32, work) == plain.peak_flops["fp32"]
+    assert fast.matmul_rate(torch.float32, work) == fast.peak_flops["tf32"]
+    assert plain.matmul_rate(torch.bfloat16, work) == plain.peak_flops["bf16"]
+
+
+def test_a_product_of_few_tiles_does_not_fill_a_gpu() -> None:
+    gpu = describe_gpu("NVIDIA H200", tf32=True)
+    work = 2.0 * 2048 * 429 * 128
+    rate = gpu.matmul_rate(torch.float32, work, outputs=2048 * 128)
+    assert rate == pytest.approx(gpu.peak_flops["tf32"] * 16 / 132)
+    # The estimate from the work alone is near that; a batch of eight fills the device better.
+    assert gpu.matmul_rate(torch.float32, work) == pytest.approx(rate, rel=0.3)
+    assert gpu.matmul_rate(torch.float32, 8 * work, outputs=8 * 2048 * 128) > 7 * rate
+    assert gpu.matmul_rate(torch.float32, 1.0) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "cores", "terabytes"),
+    [
+        ("NVIDIA H200", 132, 4.8),
+        ("NVIDIA H100 80GB HBM3", 132, 3.35),
+        ("NVIDIA H100 PCIe", 114, 2.0),
+        ("NVIDIA H100 NVL", 132, 3.9),
+        ("NVIDIA A100-SXM4-80GB", 108, 2.0),
+        ("NVIDIA A100 80GB PCIe", 108, 2.0),
+        ("NVIDIA A100-SXM4-40GB", 108, 1.555),
+        ("NVIDIA L4", 58, 0.3),
+    ],
+)
+def test_names_of_known_gpus(name: str, cores: int, terabytes: float) -> None:
+    gpu = device_table.known_gpu(name)
+    assert gpu is not None
+    assert (gpu.cores, gpu.memory_bandwidth) == (cores, terabytes * 1e12)
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GH200 480GB", "NVIDIA L40S", "NVIDIA A10", "Tesla T4"])
+def test_names_that_only_look_alike(name: str) -> None:
+    assert device_table.known_gpu(name) is None
+    with pytest.raises(LookupError, match=name):
+        describe_gpu(name)
+
+
+def properties(
+    major: int, minor: int, cores: int, megahertz: int, memory_megahertz: int, bus: int
+) -> SimpleNamespace:
+    return SimpleNamespace(
+        major=major,
+        minor=minor,
+        multi_processor_count=cores,
+        clock_rate=megahertz * 1000,
+        memory_clock_rate=memory_megahertz * 1000,
+        memory_bus_width=bus,
+        L2_cache_size=40 << 20,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("NVIDIA A100-SXM4-40GB", properties(8, 0, 108, 1410, 1215, 5120)),
+        ("NVIDIA H100 80GB HBM3", properties(9, 0, 132, 1980, 2619, 5120)),
+        ("NVIDIA L4", properties(8, 9, 58, 2040, 6251, 192)),
+    ],
+)
+def test_the_rules_agree_with_the_table(name: str, shown: SimpleNamespace) -> None:
+    gpu, known = device_table.derived_gpu(shown), device_table.known_gpu(name)
+    assert known is not None
+    assert gpu.memory_bandwidth == pytest.approx(known.memory_bandwidth, rel=0.01)
+    for precision in ("fp32", "tf32", "bf16", "fp16"):
+        assert gpu.flops[precision] == pytest.approx(known.flops[precision], rel=0.12)
+
+
+def test_before_ampere_there_is_neither_bf16_nor_tf32() -> None:
+    t4 = describe_gpu("Tesla T4", properties(7, 5, 40, 1590, 5001, 256))
+    assert t4.peak_flops["bf16"] == t4.peak_flops["tf32"] == t4.peak_flops["fp32"]
+    assert t4.peak_flops["fp16"] > 4 * t4.peak_flops["fp32"]
+
+
+def test_a_driver_that_tells_little() -> None:
+    bare = SimpleNamespace(major=99, minor=0, multi_processor_count=10)
+    gpu = describe_gpu("Future GPU", bare)
+    assert gpu.memory_bandwidth > 0
+    assert gpu.cache_bytes > 0
+    assert min(gpu.peak_flops.values()) > 0
+
+
+def test_a_slice_of_a_gpu_gets_its_share() -> None:
+    whole = describe_gpu("NVIDIA H200")
+    part = describe_gpu("NVIDIA H200 MIG 3g.71gb", properties(9, 0, 66, 1980, 3201, 6144))
+    assert part.cores == 66
+    assert part.memory_bandwidth == pytest.approx(whole.memory_bandwidth / 2)
+    assert part.peak_flops["bf16"] == pytest.approx(whole.peak_flops["bf16"] / 2)
+
+
+def test_other_devices_are_refused() -> None:
+    with pytest.raises(ValueError, match="'meta'"):
+        describe(torch.device("meta"))
+
+
+# ---- files
+
+
+@pytest.mark.parametrize(
+    "descriptor", [describe_cpu("AVX2", 2, "CPU", 1 << 25), describe_gpu("NVIDIA H200", tf32=True)]
+)
+def test_saved_and_loaded(descriptor: DeviceDescriptor, tmp_path: Path) -> None:
+    path = tmp_path / "device.json"
+    save(descriptor, path)
+    again = load(path)
+    assert again == descriptor
+    assert again.key() == descriptor.key()
+    assert hash(again) == hash(descriptor)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", '{"format": 99}', '{"format": 1, "kind": "cpu"}', '{"format": 1, "x": 1}', "{"]
+)
+def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "device.json"
+    path.write_text(text)
+    with pytest.raises(ValueError):  # noqa: PT011
+        load(path)
+
+
+# ---- the probe
+
+
+def test_probe_replaces_what_it_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_probe, "_PATIENCE", 0.01)
+    monkeypatch.setattr(device_probe, "_CPU_PRODUCTS", ((64, 64, 64), (64, 128, 64)))
+    known, probed = describe(CPU), device_probe.probe(CPU)
+    measured = {
+        "memory_bandwidth",
+        "cache_bandwidth",
+        "peak_flops",
+        "fused_launch",
+        "extern_launch",
+    }
+    for name in DeviceDescriptor.__dataclass_fields__:
+        same = getattr(known, name) == getattr(probed, name)
+        assert same == (name not in measured), name
+    assert set(probed.peak_flops) == set(known.peak_flops)
+    assert min(probed.peak_flops.values()) > 0
+    assert probed.key() != known.key()
+
+
+def test_probe_takes_the_best_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1.0, 0.01, 0.3, 0.3])
+    clock = [0.0]
+
+    def call() -> torch.Tensor:
+        clock[0] += next(times)
+        return torch.empty(0)
+
+    monkeypatch.setattr(device_probe.time, "perf_counter", lambda: clock[0])
+    assert device_probe._cpu_seconds(call) == pytest.approx(0.01)
+
+
+@pytest.mark.gpu
+@cuda
+def test_probe_of_a_gpu() -> None:
+    device = torch.device("cuda")
+    known, probed = describe(device), device_probe.probe(device)
+    assert known.key() == describe(device).key()
+    # A table that is off by more than this misleads the cost model.
+    assert probed.memory_bandwidth == pytest.approx(known.memory_bandwidth, rel=0.5)
+    assert probed.peak_flops["bf16"] == pytest.approx(known.peak_flops["bf16"], rel=0.5)
+    assert 0.5e-6 < probed.fused_launch < 1e-5
