@@ -97,7 +97,8 @@ class Signature:
                 name = _UNIVERSAL_ALIASES.get(keyword, keyword)
             if name not in self.names or bound.get(name, ()) != ():
                 return None
-            bound[name] = value
+            single = name == self.variadic and not isinstance(value, (tuple, list))
+            bound[name] = (value,) if single else value
         for name in self.names:
             value = bound.setdefault(name, self.defaults[name])
             if value is _REQUIRED:

@@ -323,7 +323,7 @@ class GraphEditor(FakeRuns, Builders):
         self, member: fx.Node, node: fx.Node, moving: Collection[fx.Node]
     ) -> None:
         """`member` may go behind `node`, in the company of the others that go there."""
-        if not is_pure(member) and not only_writes(member):
+        if not self.view.is_pure(member) and not only_writes(member):
             raise IllegalRewrite(f"{member.name} would have to move and may not")
         if self.view.region(member) != self.view.region(node):
             raise IllegalRewrite(f"{member.name} would leave its grad or autocast region")
@@ -360,7 +360,7 @@ class GraphEditor(FakeRuns, Builders):
         pending = [*nodes, *record.inserted, *(old for old, _ in record.replaced)]
         while pending:
             node = pending.pop()
-            if node.users or self.view.is_buried(node) or not is_pure(node):
+            if node.users or self.view.is_buried(node) or not self.view.is_pure(node):
                 continue
             record.removed[node] = _text(node)
             pending += node.all_input_nodes

@@ -62,6 +62,7 @@ class GraphView:
             node: spec_of(node.meta.get(self.dialect.value)) for node in graph.nodes
         }
         self._ops: dict[fx.Node, Op | None] = {}
+        self._pure: dict[fx.Node, bool] = {}
         self._buried: set[fx.Node] = set()
         self._modes: list[RegionMode] = []
         self._writes: dict[fx.Node, Write] | None = None
@@ -259,6 +260,13 @@ class GraphView:
         """`node` now computes the value that had this address."""
         self._addresses[node] = address
 
+    def is_pure(self, node: fx.Node) -> bool:
+        """`effects.is_pure`, asked once a node: rewiring changes no flag among its arguments."""
+        found = self._pure.get(node)
+        if found is None:
+            found = self._pure[node] = is_pure(node)
+        return found
+
     def forget(self, nodes: Iterable[fx.Node]) -> None:
         """The arguments of these nodes changed: read them and their users again when asked.
 
@@ -269,7 +277,7 @@ class GraphView:
             self._ops.pop(node, None)
             for user in node.users:
                 self._ops.pop(user, None)
-            if self._writes is not None and (node in self._writes or not is_pure(node)):
+            if self._writes is not None and (node in self._writes or not self.is_pure(node)):
                 self._refresh_write(node)
 
     def bury(self, node: fx.Node) -> None:
@@ -292,8 +300,12 @@ class GraphView:
         """The node has left the graph."""
         self._buried.discard(node)
         self._recorded.discard(node)
-        for table in (self._ops, self._specs, self._regions, self._addresses, self._writes or {}):
-            table.pop(node, None)  # type: ignore[attr-defined]
+        tables: tuple[dict[fx.Node, Any], ...] = (
+            *(self._ops, self._pure, self._specs, self._regions, self._addresses),
+            self._writes or {},
+        )
+        for table in tables:
+            table.pop(node, None)
 
 
 def _grad_mode(change: fx.Node) -> bool | None:

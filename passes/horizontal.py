@@ -38,27 +38,37 @@ class HorizontalPattern(Pattern):
         return (ops,)
 
     def matches(self, graph: GraphView, anchor: Op) -> Iterator[Match]:
-        members = graph.memo((self.name(), "groups"), lambda: self._groups(graph)).get(anchor.node)
+        keys, alike = graph.memo((self.name(), "alike"), lambda: self._alike(graph))
+        key = keys.get(anchor.node)
+        if key is None:
+            return
+        groups = graph.memo((self.name(), key), lambda: self._groups(graph, alike[key]))
+        members = groups.get(anchor.node)
         if members is not None:
             yield match(anchor, *members, members=members, parameters={"members": len(members)})
 
-    def _groups(self, graph: GraphView) -> dict[fx.Node, tuple[Op, ...]]:
-        """Groups by their first member."""
+    def _alike(self, graph: GraphView) -> tuple[dict[fx.Node, Hashable], dict[Hashable, list[Op]]]:
+        """The key of every op that has one, and the ops of every key, in graph order."""
+        keys: dict[fx.Node, Hashable] = {}
         alike: dict[Hashable, list[Op]] = {}
         for node in graph.nodes():
             op = graph.read(node)
             if op is not None and type(op) in self.anchors and _plain(graph, node):
                 key = self.key(graph, op)
                 if key is not None:
+                    keys[node] = key
                     alike.setdefault(key, []).append(op)
+        return keys, alike
+
+    def _groups(self, graph: GraphView, ops: Sequence[Op]) -> dict[fx.Node, tuple[Op, ...]]:
+        """The batches among ops of one key, by their first member."""
         found: dict[fx.Node, tuple[Op, ...]] = {}
-        for ops in alike.values():
-            by_node = {op.node: op for op in ops}
-            for level in independent_groups(graph, list(by_node)):
-                for stretch in between_writes(graph, level):
-                    for group in self.divide(graph, [by_node[node] for node in stretch]):
-                        if len(group) >= self.at_least:
-                            found[group[0].node] = tuple(group)
+        by_node = {op.node: op for op in ops}
+        for level in independent_groups(graph, list(by_node)):
+            for stretch in between_writes(graph, level):
+                for group in self.divide(graph, [by_node[node] for node in stretch]):
+                    if len(group) >= self.at_least:
+                        found[group[0].node] = tuple(group)
         return found
 
 

@@ -13,7 +13,6 @@ from collections.abc import Hashable, Iterable, Sequence
 import torch
 from torch import fx
 
-from passwright.passes.effects import is_pure
 from passwright.passes.graph import GraphView
 from passwright.passes.ops import (
     Cat,
@@ -136,7 +135,7 @@ def agreement(graph: GraphView, op: Op, *tensors: fx.Node | None) -> Hashable:
 
 def batchable(graph: GraphView, node: fx.Node) -> bool:
     """A pure op whose result nobody overwrites: it may become part of a batch."""
-    return is_pure(node) and not is_written(graph, node)
+    return graph.is_pure(node) and not is_written(graph, node)
 
 
 def independent_groups(graph: GraphView, members: Sequence[fx.Node]) -> list[list[fx.Node]]:
@@ -147,6 +146,9 @@ def independent_groups(graph: GraphView, members: Sequence[fx.Node]) -> list[lis
     """
     if len(members) < 2:
         return [list(members)]
+    depth = graph.memo("depth", lambda: _depths(graph))
+    if len({depth[node] for node in members}) == 1:
+        return [sorted(members)]
     chosen = set(members)
     first, last = min(members), max(members)
     level: dict[fx.Node, int] = {}
@@ -160,6 +162,14 @@ def independent_groups(graph: GraphView, members: Sequence[fx.Node]) -> list[lis
         if node is last:
             return [groups[key] for key in sorted(groups)]
         node = node.next
+
+
+def _depths(graph: GraphView) -> dict[fx.Node, int]:
+    """Length of the longest path to each node; nodes of equal depth cannot reach each other."""
+    depth: dict[fx.Node, int] = {}
+    for node in graph.nodes():
+        depth[node] = 1 + max((depth[source] for source in node.all_input_nodes), default=0)
+    return depth
 
 
 def between_writes(graph: GraphView, members: Sequence[fx.Node]) -> list[list[fx.Node]]:
@@ -202,7 +212,7 @@ def observes_strides(graph: GraphView, node: fx.Node) -> bool:
                 return True
             if isinstance(op, _LAYOUT_BARRIERS) or _has_one_layout(graph, user):
                 continue
-            if op is None and not (is_pure(user) and isinstance(graph.any_spec(user), Spec)):
+            if op is None and not (graph.is_pure(user) and isinstance(graph.any_spec(user), Spec)):
                 return True
             pending.append(user)
     return False
@@ -211,7 +221,7 @@ def observes_strides(graph: GraphView, node: fx.Node) -> bool:
 def _has_one_layout(graph: GraphView, node: fx.Node) -> bool:
     """New memory for at most one dim that is not of size 1: there is one way to lay that out."""
     spec = graph.any_spec(node)
-    if not isinstance(spec, Spec) or not is_pure(node):
+    if not isinstance(spec, Spec) or not graph.is_pure(node):
         return False
     is_new = not graph.storages([node]) & graph.storages(node.all_input_nodes)
     return is_new and sum(static(size) != 1 for size in spec.shape) < 2
@@ -298,7 +308,7 @@ def escapes(graph: GraphView, node: fx.Node) -> bool:
             seen.add(user)
             if user.op == "output":
                 return True
-            if not is_pure(user) and graph.read(user) is None:
+            if not graph.is_pure(user) and graph.read(user) is None:
                 return True
             if graph.storages([user]) & storages:
                 pending.append(user)

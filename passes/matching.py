@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,8 @@ from passwright.passes.graph import GraphView
 from passwright.passes.ops import Op
 from passwright.passes.pattern import Candidate, Direction, Exactness, Match, Pattern
 from passwright.passes.table import PatternTable
+
+log = logging.getLogger(__name__)
 
 #: How often clean-up may go round one step; a loop among patterns would otherwise never end.
 _CLEANUP_ROUNDS = 64
@@ -40,6 +43,7 @@ class Rewriter:
         self.editor = GraphEditor(view)
         self.patterns = [p for p in table if view.dialect in p.levels]
         self._cleanups = [p for p in self.patterns if p.cleanup]
+        self._broken: set[Pattern] = set()
 
     def candidates(
         self, near: Iterable[fx.Node] | None = None, *, cleanup: bool | None = None
@@ -56,11 +60,23 @@ class Rewriter:
         for node in list(nodes):
             op = self.view.read(node)
             for pattern in patterns if op is not None else ():
-                if type(op) in pattern.anchors:
-                    for match in pattern.matches(self.view, op):
-                        candidate = Candidate.of(pattern, match, self.view)
-                        found[candidate.order] = candidate
+                for candidate in self._matches_at(pattern, op):
+                    found[candidate.order] = candidate
         return [found[key] for key in sorted(found)]
+
+    def _matches_at(self, pattern: Pattern, op: Op | None) -> list[Candidate]:
+        """Candidates of one pattern at one op; a pattern that raises is asked no more."""
+        if pattern in self._broken:
+            return []
+        try:
+            if type(op) not in pattern.anchors:
+                return []
+            return [Candidate.of(pattern, m, self.view) for m in pattern.matches(self.view, op)]
+        except Exception as error:  # a pattern may be anybody's code
+            self._broken.add(pattern)
+            advice = "leave it out, or update the package that brings it"
+            log.warning("pattern %s failed and is ignored: %r; %s", pattern.name(), error, advice)
+            return []
 
     def sweep(self) -> Candidate:
         """The candidate that cleans up the whole graph: all bitwise rewrites that are free and help."""

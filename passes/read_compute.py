@@ -71,15 +71,16 @@ def read_addmm(call: Bound) -> Op | None:
     torch.layer_norm,
 )
 def read_layer_norm(call: Bound) -> Op | None:
-    source = call.tensor()
-    shape = tuple(static(size) for size in call["normalized_shape"])
+    source, sizes, eps = call.tensor(), call["normalized_shape"], call["eps"]
+    # With dynamic=True a size or a number may be a node.
+    if not isinstance(sizes, (tuple, list)) or not isinstance(eps, (int, float)):
+        return None
+    shape = tuple(static(size) for size in sizes)
     fits_weight, weight = _optional_tensor(call, "weight")
     fits_bias, bias = _optional_tensor(call, "bias")
     if source is None or None in shape or not fits_weight or not fits_bias:
         return None
-    if isinstance(call["eps"], fx.Node):  # with dynamic=True a float may be symbolic
-        return None
-    return LayerNorm(call.node, source[0], shape, weight, bias, float(call["eps"]))  # type: ignore[arg-type]
+    return LayerNorm(call.node, source[0], shape, weight, bias, float(eps))  # type: ignore[arg-type]
 
 
 def _embedding(call: Bound) -> Op | None:
@@ -88,7 +89,7 @@ def _embedding(call: Bound) -> Op | None:
         return None
     padding, rows = call["padding_idx"], static(weight[1].shape[0])
     if padding is not None:
-        if type(padding) is not int or rows is None:
+        if type(padding) is not int or not rows:
             return None
         padding = padding % rows if padding >= 0 or call.node.target is F.embedding else None
     return Embedding(call.node, index[0], weight[0], padding)

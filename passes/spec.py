@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -34,12 +35,12 @@ class Spec:
     def ndim(self) -> int:
         return len(self.shape)
 
-    @property
+    @cached_property
     def is_static(self) -> bool:
         """All sizes and strides are plain integers."""
         return all(type(size) is int for size in (*self.shape, *self.stride, self.offset))
 
-    @property
+    @cached_property
     def numel(self) -> int:
         """Number of elements; a symbolic size counts by its hint."""
         total = 1
@@ -51,7 +52,7 @@ class Spec:
     def nbytes(self) -> int:
         return self.numel * self.dtype.itemsize
 
-    @property
+    @cached_property
     def is_contiguous(self) -> bool:
         """Row-major, for every value of a symbolic size."""
         return self.same_strides(replace(self, stride=contiguous_strides(self.shape)))

@@ -22,6 +22,9 @@ GROUP = "passwright.patterns"
 _BUILTIN = "passwright.passes.patterns"
 
 
+_DECLARED = ("direction", "exactness", "anchors")
+
+
 class PatternTable:
     """Patterns by name, in alphabetical order."""
 
@@ -66,22 +69,34 @@ def default_table() -> PatternTable:
         if entry.value == _BUILTIN:
             continue
         try:
-            plugged = entry.load()
-            for pattern in patterns_of(plugged):
-                found.setdefault(pattern.name(), pattern)
+            for pattern in patterns_of(entry.load()):
+                if found.setdefault(pattern.name(), pattern) is not pattern:
+                    log.warning(
+                        "a pattern of %r left out: %s is taken", entry.value, pattern.name()
+                    )
         except Exception as error:  # a plug-in is somebody else's code
             log.warning("patterns of %r left out: %s; update or uninstall it", entry.value, error)
     return PatternTable(found.values())
 
 
 def patterns_of(source: ModuleType | type) -> list[Pattern]:
-    """One instance of every concrete pattern that a module names (or of the class itself)."""
+    """One instance of every concrete pattern that a module names (or of the class itself).
+
+    Raises TypeError where there is none, or one that does not declare what it must.
+    """
     classes = [source] if isinstance(source, type) else list(vars(source).values())
-    return [
+    found = [
         item()
-        for item in classes
-        if inspect.isclass(item) and issubclass(item, Pattern) and not inspect.isabstract(item)
+        for item in dict.fromkeys(filter(inspect.isclass, classes))
+        if issubclass(item, Pattern) and not inspect.isabstract(item)
     ]
+    if not found:
+        raise TypeError(f"{source.__name__} names no pattern")
+    for pattern in found:
+        missing = [name for name in _DECLARED if not hasattr(pattern, name)]
+        if missing:
+            raise TypeError(f"pattern {pattern.name()} does not declare {', '.join(missing)}")
+    return found
 
 
 @cache

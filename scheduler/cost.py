@@ -20,7 +20,7 @@ from enum import Enum
 import torch
 from torch import fx
 
-from passwright.passes.effects import is_pure, is_region_change
+from passwright.passes.effects import is_region_change
 from passwright.passes.graph import GraphView
 from passwright.passes.ops import Cat, Embedding, Linear, Slice, Split, Stack, Unbind
 from passwright.passes.spec import Spec, hint
@@ -137,10 +137,10 @@ class GraphCost:
         if isinstance(op, Linear) or name in _GEMMS:
             return Kind.GEMM
         if isinstance(spec, tuple):
-            return Kind.FREE if is_pure(node) else Kind.OPAQUE
-        if op is None and self._is_view(node) and is_pure(node):
+            return Kind.FREE if self.view.is_pure(node) else Kind.OPAQUE
+        if op is None and self._is_view(node) and self.view.is_pure(node):
             return Kind.FREE
-        known = op is not None or is_pure(node) or name in _REDUCTIONS or node.op == "call_method"
+        known = op is not None or self.view.is_pure(node) or name in _REDUCTIONS or node.op == "call_method"
         return Kind.FUSED if known else Kind.OPAQUE
 
     def _is_view(self, node: fx.Node) -> bool:

@@ -82,8 +82,8 @@ def cpu_core(capability: str) -> CpuCore:
 
 # ---- CUDA
 
-#: One more generated kernel. Measured on an H200: 192 small kernels of a split-cat chain replay as a
-#: CUDA graph in 348 us. Eager launches cost more.
+#: One more generated kernel. Measured on an H200: 192 small kernels of a split-cat chain replay as
+#: a CUDA graph in 348 us. Eager launches cost more.
 GPU_FUSED_LAUNCH = 1.8e-6
 #: One more GEMM. Measured on an H200: 17 Linears of one input and 16 pointwise kernels replay in
 #: 100 us.

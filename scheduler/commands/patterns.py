@@ -57,7 +57,7 @@ def _show(chosen: list[Pattern]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     for column in ("pattern", "direction", "level", "exactness", "clean-up"):
         table.add_column(column, no_wrap=column == "pattern")
     table.add_column("what it does; its conditions", ratio=1)

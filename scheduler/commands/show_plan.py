@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING
 from passwright.scheduler.commands.console import console
 from passwright.scheduler.commands.models import Subject
 from passwright.scheduler.commands.plan import Diff, PlannedGraph
-from passwright.scheduler.gain import Interval
 from passwright.scheduler.plan import LeftOut, Plan, Step, speedup
 
 if TYPE_CHECKING:
@@ -68,9 +68,10 @@ def _steps(out: Console, steps: Sequence[Step], diff: Diff) -> None:
     table.add_column("predicted gain", no_wrap=True)
     table.add_column("gain-to-go", no_wrap=True)
     for number, step in enumerate(steps, 1):
-        what = Text(step.label, style="bold")
+        # A long line is cut where the diff is a summary anyway.
+        what = Text(step.label, style="bold", no_wrap=diff is Diff.SHORT, overflow="ellipsis")
         for line in shortened(step.diff, diff):
-            what.append("\n" + line, style=_STYLE.get(line[:1], "dim"))
+            what.append("\n" + line, style=_STYLE.get(line[:1], "not bold dim"))
         table.add_row(str(number), what, speedup(step.gain), speedup(step.to_go))
     out.print(table)
 
@@ -79,15 +80,36 @@ _STYLE = {"+": "not bold green", "-": "not bold red"}
 
 
 def shortened(lines: Sequence[str], diff: Diff) -> list[str]:
-    """The lines that are shown, and how many are not."""
+    """The lines of a step's diff that are shown, and how many are not."""
+    readable = [_readable(line) for line in lines]
     if diff is Diff.NONE:
         return []
-    if diff is Diff.FULL or len(lines) <= SHORT_DIFF:
-        return list(lines)
-    # Both ends of what goes and what comes tell more than the first dozen lines that go.
+    if diff is Diff.FULL or len(readable) <= SHORT_DIFF:
+        return readable
+    # Taking a piece out of a tuple tells nothing, and there are most of these.
+    telling = [line for line in readable if "getitem(" not in line] or readable
+    gone = [line for line in telling if line.startswith("-")]
+    come = [line for line in telling if not line.startswith("-")]
     half = SHORT_DIFF // 2
-    hidden = f"... {len(lines) - SHORT_DIFF} more lines (--diff full)"
-    return [*lines[:half], hidden, *lines[-half:]]
+    kept = gone[: max(half, SHORT_DIFF - len(come))]
+    kept += come[: SHORT_DIFF - len(kept)]
+    return [*kept, f"... {len(readable) - len(kept)} more lines (--diff full)"]
+
+
+_CALL = re.compile(
+    r"^([-+]) %(\w+) : \[num_users=\d+\] = call_\w+\[target=([^\]]+)\]"
+    r"\(args = \((.*)\), kwargs = \{(.*)\}\)$"
+)
+
+
+def _readable(line: str) -> str:
+    """fx's way of writing a call as Python would: `- sigmoid_1 = torch.sigmoid(%piece_1)`."""
+    found = _CALL.match(line)
+    if not found:
+        return line
+    sign, name, target, args, kwargs = found.groups()
+    arguments = [text for text in (args.rstrip(","), kwargs.replace(": ", "=")) if text]
+    return f"{sign} {name} = {target}({', '.join(arguments)})"
 
 
 def _left(out: Console, left: Sequence[LeftOut], *, full: bool) -> None:
@@ -117,8 +139,3 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns"
-
-
-def interval_of(gain: Interval | None) -> str:
-    """A gain, or a dash where there is none."""
-    return "-" if gain is None else speedup(gain)

@@ -1,4 +1,4 @@
-"""One op, however it is spelled: function, method, operator, keyword, negative dim, either dialect."""
+"""One op, however it is spelled: function, method, operator, keyword, dim, either dialect."""
 
 from __future__ import annotations
 
@@ -656,6 +656,7 @@ def test_reading_never_raises(sketch: Any) -> None:
         names = [*signature.names, *signature.aliases, "dim", "axis", "self", "out", "nonsense"]
         for _ in range(40):
             args = tuple(draw.choice(pool)() for _ in range(draw.randrange(5)))
+            args = (draw.choice(values), *args) if draw.random() < 0.7 else args
             kwargs = {draw.choice(names): draw.choice(pool)() for _ in range(draw.randrange(3))}
             if isinstance(target, tuple):
                 node = graph.call_method(target[1], args, kwargs)
@@ -663,9 +664,11 @@ def test_reading_never_raises(sketch: Any) -> None:
                 node = graph.call_function(target, args, kwargs)
             node.meta[key] = draw.choice([None, *results, empty, (empty, empty), 3])
     view = GraphView(graph)
+    raised = []
     for node in graph.nodes:
         try:
             read += view.read(node) is not None
         except Exception as error:
-            raise AssertionError(f"reading {node.format_node()} raised {error!r}") from error
+            raised.append(f"{node.format_node()}: {error!r}")
+    assert not raised
     assert read > 100

@@ -184,12 +184,11 @@ class Branches(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norms = nn.ModuleList(nn.LayerNorm(8) for _ in range(3))
-        for layer in self.norms:
-            nn.init.normal_(layer.weight)
-            nn.init.normal_(layer.bias)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter)
 
     def forward(self, x: Tensor) -> Tensor:
-        parts = x.split(8, -1)
+        parts = torch.split(x, 8, -1)
         return torch.cat([f(part) for f, part in zip(self.norms, parts, strict=True)], -1)
 
 

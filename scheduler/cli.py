@@ -1,0 +1,246 @@
+"""The command line `passwright`: what can be asked for, and which module answers.
+
+This is where the parts are put together, so it alone in this folder may import `training`. Every
+import of the package sits inside its command: `passwright --help` does not wait for torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from passwright.scheduler.commands.console import CommandGroup
+
+if TYPE_CHECKING:
+    from passwright.scheduler.commands.models import Subject
+    from passwright.scheduler.settings import Settings
+
+
+def _examples(*lines: str) -> str:
+    return "\n\n".join(("Examples:", *lines))
+
+
+app = typer.Typer(
+    name="passwright",
+    cls=CommandGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="A pass-order scheduler for torch.compile: finds rewrites, predicts their gain, applies"
+    " the best sequence.",
+    epilog=_examples(
+        "passwright doctor  (is everything there?)",
+        "passwright demo  (the main job on public models, one table)",
+        "passwright plan own:split_cat  (what would be done, and why)",
+        'In Python: torch.compile(model, backend="passwright")',
+    ),
+)
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="module:callable or path/file.py:callable, a function that returns (module, inputs);"
+        " or a known model: zoo:rechub/MMOE, own:split_cat, with fewer fields zoo:rechub/MMOE?fields=9.",
+        show_default=False,
+    ),
+]
+Batch = Annotated[int | None, typer.Option(min=1, help="Rows of the inputs.")]
+Train = Annotated[bool, typer.Option("--train", help="Forward and backward instead of inference.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; CUDA where there is any.")]
+Seed = Annotated[int, typer.Option(help="Of weights, inputs and the order of measurements.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any setting of the backend, e.g. min_gain=0.05 or without=batch_linears. Repeatable.",
+    ),
+]
+
+
+def _settings(given: list[str] | None, **forced: Any) -> Settings:
+    from passwright.passes.errors import SettingsError
+    from passwright.scheduler.settings import Settings
+
+    options: dict[str, Any] = {}
+    for item in given or ():
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise SettingsError(f"--set {item}: expected NAME=VALUE")
+        options[name.strip()] = value.strip()
+    return Settings.resolve(options | forced)
+
+
+def _subject(
+    name: str, batch: int | None, train: bool, device: str | None, seed: int
+) -> Subject:
+    from passwright.scheduler.commands.models import load_model, pick_device
+
+    def build_workload(name: str, **arguments: Any) -> Any:
+        from passwright.training.workloads import build
+
+        return build(name, **arguments)
+
+    return load_model(
+        name, build_workload, batch=batch, seed=seed, device=pick_device(device), train=train
+    )
+
+
+@app.command(
+    epilog=_examples(
+        "passwright doctor",
+        "passwright doctor --device cpu --no-compile",
+        "passwright doctor --json > report.json  (to attach to an issue)",
+    )
+)
+def doctor(
+    device: Device = None,
+    compile_test: Annotated[
+        bool, typer.Option("--compile/--no-compile", help="Compile a function of three ops.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Show versions and the device, what is missing and how to get it. Exit code 1: cannot work."""
+    from passwright.scheduler.commands.doctor import doctor as run
+    from passwright.scheduler.commands.models import pick_device
+
+    settings = _settings(None)
+    raise typer.Exit(run(pick_device(device), settings, compile_test=compile_test, as_json=as_json))
+
+
+@app.command(
+    epilog=_examples(
+        "passwright patterns",
+        "passwright patterns batch_linears  (everything about one)",
+        "passwright patterns --json",
+    )
+)
+def patterns(
+    name: Annotated[str | None, typer.Argument(help="One pattern.", show_default=False)] = None,
+    as_json: Json = False,
+) -> None:
+    """List the patterns: direction, IR level, exactness and conditions."""
+    from passwright.scheduler.commands.patterns import patterns as run
+
+    run(name, as_json=as_json)
+
+
+@app.command(
+    epilog=_examples(
+        "passwright plan own:split_cat",
+        "passwright plan zoo:rechub/MMOE --train --diff full",
+        "passwright plan my_model.py:make --batch 512 --set min_gain=0.05",
+        "passwright plan own:split_cat --output my.plan  (edit it, then replay it with"
+        ' options={"plan": "my.plan"} or --set plan=my.plan)',
+    )
+)
+def plan(
+    model: Model,
+    batch: Batch = None,
+    train: Train = False,
+    diff: Annotated[str, typer.Option(help="none, short or full.")] = "short",
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Write the replayable plan: JSON if FILE ends in .json, else text."),
+    ] = None,
+    device: Device = None,
+    seed: Seed = 0,
+    settings: Setting = None,
+    as_json: Json = False,
+) -> None:
+    """Show which steps would be done on a model, their predicted gain, and why others are left.
+
+    Compiles nothing. The plan is kept: the next compile of this model uses it.
+    """
+    from passwright.scheduler.commands.plan import Diff, plan_command
+
+    if diff not in [*Diff]:
+        raise typer.BadParameter(f"{diff!r} is not one of {', '.join(Diff)}", param_hint="--diff")
+    chosen = _settings(settings, seed=seed)
+    subject = _subject(model, batch, train, device, seed)
+    code = plan_command(subject, chosen, diff=Diff(diff), output=output, as_json=as_json)
+    raise typer.Exit(code)
+
+
+@app.command(
+    epilog=_examples(
+        "passwright tune own:norm_branches --batch 64",
+        "passwright tune zoo:rechub/MMOE?fields=9 --train --set tune_seconds=5",
+    )
+)
+def tune(
+    model: Model,
+    batch: Batch = None,
+    train: Train = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure anew what was measured before.")
+    ] = False,
+    device: Device = None,
+    seed: Seed = 0,
+    settings: Setting = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the predicted plans against default compile, and keep the winner for later compiles."""
+    from passwright.scheduler.commands.tune import tune_command
+
+    chosen = _settings(settings, seed=seed, mode="tune")
+    subject = _subject(model, batch, train, device, seed)
+    raise typer.Exit(tune_command(subject, chosen, again=again, as_json=as_json))
+
+
+@app.command(
+    epilog=_examples(
+        "passwright demo",
+        "passwright demo --models own:split_cat,zoo:rechub/MMOE --batch 2048",
+        "passwright demo --full --time-limit 3600 --json demo.json",
+        "passwright demo --from demo.json --markdown  (the table again, for a README)",
+    )
+)
+def demo(
+    models: Annotated[
+        str | None, typer.Option(help="Which, separated by commas.", show_default="seven models")
+    ] = None,
+    batch: Batch = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="All 26+13 fields; takes an hour on two CPU cores.")
+    ] = False,
+    time_limit: Annotated[
+        float | None, typer.Option(min=1, help="Seconds for everything; 300 unless --full.")
+    ] = None,
+    device: Device = None,
+    seed: Seed = 0,
+    settings: Setting = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write everything measured, raw blocks too.")
+    ] = None,
+    from_file: Annotated[
+        Path | None, typer.Option("--from", help="Print the table of such a file; measure nothing.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
+) -> None:
+    """Compile public models with and without Passwright, measure both, and print one table."""
+    from passwright.training import demo as run
+
+    if from_file is not None:
+        run.show(run.load(from_file), markdown=markdown)
+        return
+    from passwright.scheduler.commands.models import pick_device
+
+    request = run.Request.of(
+        models=models.split(",") if models else None,
+        batch=batch,
+        full=full,
+        time_limit=time_limit,
+        device=pick_device(device),
+        seed=seed,
+        settings=_settings(settings, seed=seed),
+    )
+    raise typer.Exit(run.demo(request, json_file=json_file, markdown=markdown))
+
+
+def main() -> None:
+    """The console script."""
+    app()
