@@ -110,9 +110,11 @@ class Builders:
         """Concatenation along a new dim."""
         if not self._torch:
             return self.cat([self.unsqueeze(part, dim) for part in parts], dim)
-        first = self.view.spec(parts[0])
-        shape = [*first.shape[:dim], len(parts), *first.shape[dim:]]
-        spec = _foretold(first.fresh(shape), *map(self.view.spec, parts))
+        specs = [self.view.spec(part) for part in parts]
+        spec = None
+        if all(part.is_static and (part.ndim < 4 or part.is_contiguous) for part in specs):
+            first = specs[0]
+            spec = first.fresh([*first.shape[:dim], len(parts), *first.shape[dim:]])
         return self.call(torch.stack, list(parts), dim=dim, spec=spec)
 
     def reshape(self, x: fx.Node, shape: Sequence[Size]) -> fx.Node:

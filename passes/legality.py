@@ -31,8 +31,9 @@ from passwright.passes.ops import (
 )
 from passwright.passes.spec import AnySpec, Size, Spec, static
 
-#: Ops whose result has the same layout whatever the strides of their inputs are.
-_LAYOUT_BARRIERS = (Cat, Stack, Linear, LayerNorm, Embedding)
+#: Ops whose result has the same layout whatever the strides of their inputs are; see
+#: `has_own_layout` for cats.
+_LAYOUT_BARRIERS = (Linear, LayerNorm, Embedding)
 _VIEWS = (Split, Unbind, Piece, Permute, Slice, Select)
 _OBSERVERS = frozenset(
     {
@@ -210,7 +211,7 @@ def observes_strides(graph: GraphView, node: fx.Node) -> bool:
             op = graph.read(user)
             if user.op == "output" or user.target in _OBSERVERS:
                 return True
-            if isinstance(op, _LAYOUT_BARRIERS) or _has_one_layout(graph, user):
+            if has_own_layout(graph, user) or _has_one_layout(graph, user):
                 continue
             if op is None and not (graph.is_pure(user) and isinstance(graph.any_spec(user), Spec)):
                 return True
@@ -247,8 +248,15 @@ def costs_one_copy(graph: GraphView, node: fx.Node) -> bool:
 
 
 def has_own_layout(graph: GraphView, node: fx.Node) -> bool:
-    """The strides of the result do not depend on those of the inputs."""
-    return isinstance(graph.read(node), _LAYOUT_BARRIERS)
+    """The strides of the result do not depend on those of the inputs.
+
+    A cat of tensors of rank 4 or 5 hands channels-last on, so only smaller ones count.
+    """
+    op = graph.read(node)
+    if isinstance(op, (Cat, Stack)):
+        adds_dim = node.target in (torch.stack, torch.ops.aten.stack.default)
+        return graph.ndim(node) - adds_dim < 4
+    return isinstance(op, _LAYOUT_BARRIERS)
 
 
 def stands_in(graph: GraphView, old: fx.Node, new: fx.Node) -> bool:

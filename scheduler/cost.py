@@ -184,10 +184,13 @@ class GraphCost:
         inside = set(kernel.nodes)
         moved = sum(min(self.view.spec(n).numel, kernel.elements) * self.view.spec(n).dtype.itemsize
                     for n in kernel.reads)
+        seconds = self.device.fused_launch
         for node in kernel.nodes:
             if any(user not in inside for user in node.users):
-                moved += self.view.spec(node).nbytes
-        seconds = self.device.fused_launch + self._traffic(moved)
+                written = self.view.spec(node).nbytes
+                moved += written
+                seconds += self.device.allocation_seconds(written)
+        seconds += self._traffic(moved)
         if self.training:
             seconds += self.device.fused_launch + _FUSED_BACKWARD * self._traffic(moved)
         return seconds
@@ -211,7 +214,8 @@ class GraphCost:
             # Copies of graph inputs go into one kernel.
             given = sum(source.op == "placeholder" for source in copied)
             count += bool(given) - given
-        return self.device.fused_launch * count + self._traffic(moved), count
+        fresh = self.device.allocation_seconds(self.view.spec(node).nbytes)
+        return self.device.fused_launch * count + self._traffic(moved) + fresh, count
 
     def _pointwise_cat(
         self, node: fx.Node, op: Cat | Stack, home: dict[int, Kernel], fused: dict[int, Kernel]
@@ -261,6 +265,7 @@ class GraphCost:
         work = _flops(self.view, node, first)
         rate = self.device.matmul_rate(first.dtype, work, first.numel)
         seconds = self.device.extern_launch + max(work / rate, self._traffic(self._bytes(node)))
+        seconds += self.device.allocation_seconds(first.nbytes)
         times = 3 if self.training else 1
         return times * seconds, times
 

@@ -207,6 +207,21 @@ def fresh_cache() -> Iterator[None]:
         torch.compiler.reset()
 
 
+@contextmanager
+def cold_cache(directory: Path) -> Iterator[None]:
+    """Compiles inside start cold, in a new cache below `directory`, which the caller removes.
+
+    Unlike with `fresh_cache`, what is compiled stays usable afterwards, and so does what was
+    compiled before.
+    """
+    from torch._inductor.utils import fresh_cache as fresh_directory
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    FakeTensorMode.cache_clear()
+    with fresh_directory(dir=str(directory), delete=False):
+        yield
+
+
 @functools.cache
 def warm_toolchain(device: str = "cpu") -> None:
     """Pays what only the first compile of a process pays, so that compile times can be compared.

@@ -16,6 +16,7 @@ from passwright.passes.windows import (
     atoms,
     can_be_made_of,
     cut_out,
+    extent,
     is_whole,
     parts_of_cat,
     window,
@@ -35,10 +36,17 @@ class FlattenNestedCats(Pattern):
     exactness = Exactness.BITWISE
     anchors = frozenset({Cat})
     cleanup = True
-    conditions = ("same dim", "no other kind of user", "not more inputs in all", "no writes")
+    conditions = (
+        "same dim",
+        "known sizes",
+        "no other kind of user",
+        "not more inputs in all",
+        "no writes",
+    )
 
     def matches(self, graph: GraphView, inner: Cat) -> Iterator[Match]:
-        readers = _reading_cats(graph, inner) if len(inner.inputs) > 1 else None
+        whole = parts_of_cat(graph, inner, 0, extent(graph, inner.node, inner.dim) or 0)
+        readers = _reading_cats(graph, inner) if len(whole) > 1 else None
         # A source that is written later may not be split: autograd would forbid the write.
         if not readers or is_written(graph, inner.node, *inner.inputs, *readers[0]):
             return

@@ -61,16 +61,16 @@ class BatchBinaries(HorizontalPattern):
     anchors = frozenset({Binary})
     conditions = (
         "the same function, arguments and scalars; operands of equal shapes and types",
-        "real numbers; alpha a power of two (any other rounds as the kernel pleases)",
+        "a real floating-point result (compilers inline index arithmetic anyway)",
+        "alpha a power of two (any other rounds as the kernel pleases)",
         "no operand whose type weighs less for having no dims",
     )
 
     def key(self, graph: GraphView, op: Binary) -> Hashable | None:
         left, right = _tensor(op.left), _tensor(op.right)
-        specs = [graph.spec(value) for value in (left, right, op.node) if value is not None]
-        if not _is_exact(op) or any(spec.dtype.is_complex for spec in specs):
+        operands = [graph.spec(value) for value in (left, right) if value is not None]
+        if not graph.spec(op.node).dtype.is_floating_point or not _is_exact(op):
             return None
-        operands = specs[:-1]
         if not operands or len({spec.device for spec in operands}) > 1:
             return None
         # torch lets a tensor without dims take the other's type; stacked it would have a dim.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -72,53 +70,6 @@ def test_fingerprint_tells_graphs_apart(sketch: Any, what: str) -> None:
 
     assert build(changed=True) != build(changed=False)
     assert build(changed=True) == build(changed=True)
-
-
-PROGRAM = """
-import operator, torch, torch.nn.functional as F
-from passwright.passes.graph import GraphView
-from passwright.passes.testing import capture
-
-class Scale(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-    @staticmethod
-    def backward(ctx, g):
-        return g * 2
-
-def fn(x, w):
-    a, b, c = F.linear(x, w).split([1, 2, 3], dim=-1)
-    with torch.autocast("cpu", torch.bfloat16):
-        d = x @ w
-    e = torch.utils.checkpoint.checkpoint(torch.sin, a, use_reentrant=False)
-    return torch.cat([a, c], 1), b[:, 0:1].to(torch.float64), Scale.apply(d.float()), e
-
-module, _ = capture(fn, [torch.ones(4, 6), torch.ones(6, 6, requires_grad=True)])
-view = GraphView(module.graph)
-print(view.fingerprint, *(view.address(node) for node in view.graph.nodes))
-"""
-
-
-def test_addresses_hold_in_other_processes() -> None:
-    runs = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
-            env={**_environment(), "PYTHONHASHSEED": seed},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for seed in ("1", "2")
-    ]
-    outputs = [run.communicate(timeout=200)[0] for run in runs]
-    assert outputs[0] == outputs[1]
-    assert len(outputs[0].split()) > 10
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def test_a_function_among_the_arguments_has_no_address_of_its_own(sketch: Any) -> None:

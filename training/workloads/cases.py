@@ -346,24 +346,24 @@ def d12(draw: InputSource) -> Case:
 
 
 class LowRankExperts(nn.Module):
-    """`size` experts, each a product of two thin matrices: (batch, width) -> (batch, width)."""
+    """Each of `size` experts is two thin matrices: (batch, width) each -> (batch, width)."""
 
-    def __init__(self, size: int, width: int = 64, rank: int = 8) -> None:
+    def __init__(self, size: int, width: int = 256, rank: int = 16) -> None:
         super().__init__()
         self.down = _weights(size, rank, width)
         self.up = _weights(size, width, rank)
 
-    def forward(self, x: Tensor) -> Tensor:
-        pairs = zip(self.down, self.up, strict=True)
-        return torch.stack([F.linear(F.linear(x, down), up) for down, up in pairs]).sum(0)
+    def forward(self, *inputs: Tensor) -> Tensor:
+        parts = zip(inputs, self.down, self.up, strict=True)
+        return torch.stack([F.linear(F.linear(x, down), up) for x, down, up in parts]).sum(0)
 
 
 def d13(draw: InputSource) -> Case:
-    """unsloth-zoo PR#827: 128 experts, each a product of low rank.
+    """unsloth-zoo PR#827: 128 experts with rows of their own, each a product of low rank.
 
     Right: the opposite is decided on a CPU and on a GPU.
     """
-    return LowRankExperts(draw.size), (draw.normal(64),)
+    return LowRankExperts(draw.size), tuple(draw.normal(256) for _ in range(draw.size))
 
 
 def _workload(name: str, case: Callable[[InputSource], Case], batch: int, size: int) -> Workload:

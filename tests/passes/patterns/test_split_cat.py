@@ -341,6 +341,7 @@ def test_dynamic_batch() -> None:
 
     x, y = torch.randn(6, 12), torch.randn(6, 2)
     torch._dynamo.mark_dynamic(x, 0)
+    torch._dynamo.mark_dynamic(y, 0)
     result = rewrite(fn, [x, y], WHOLE, MERGE, SHARED, dynamic=None)
     result.check()
     assert result.count("cat") == 1

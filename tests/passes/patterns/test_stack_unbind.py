@@ -188,6 +188,15 @@ def test_an_output_stays_a_tensor_of_its_own(sketch: Any, applied: Any) -> None:
     assert second.is_contiguous()
 
 
+def test_a_cat_of_rank_4_hands_channels_last_on(sketch: Any, applied: Any) -> None:
+    """The permuted tensor looks like an image, channels last, and so would a cat of it."""
+    s = sketch()
+    x = s.input(2, 5, 6, 3, requires_grad=True)
+    stack = s.call(torch.stack, unbound(s, x, 3), 1)
+    s.output(s.call("view", s.call(torch.cat, [stack, stack]), 4, 90))
+    assert applied(s, SLICES).calls == ["permute", "clone", "cat", ".view"]
+
+
 def test_aten(sketch: Any, applied: Any) -> None:
     s = sketch(Dialect.ATEN)
     x, y = s.input(3, 8, 2, requires_grad=True), s.input(3, 2)

@@ -1,0 +1,133 @@
+"""Do two ways to run a module give the same outputs and gradients? Answered with a float64 oracle.
+
+The module runs once more in float64, on float64 copies of its inputs. A compiled module agrees when
+it is about as far from that run as the module itself is, tensor by tensor; how far that may be is the
+verifier's business (`passes.compare`). Where there is no float64 run, eager is what counts.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from passwright.passes.compare import Triple, distances, other_values
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one run gave: tensors of its output in order, and gradients by parameter."""
+
+    outputs: tuple[Tensor, ...]
+    gradients: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The verdict; errors are relative to the oracle (or to eager), those of the worst tensors."""
+
+    ok: bool
+    sentence: str
+    output_error: float = 0.0
+    gradient_error: float = 0.0
+    #: Whether a float64 run was compared with.
+    oracle: bool = False
+
+
+def without_dropout(module: nn.Module) -> nn.Module:
+    """Sets every dropout rate to 0, since runs that draw other numbers cannot be compared."""
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.dropout._DropoutNd):
+            layer.p = 0.0
+        for name, value in vars(layer).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(layer, name, 0.0)
+    return module
+
+
+def observe(
+    module: nn.Module, run: Callable[..., Any], inputs: tuple[Any, ...], *, train: bool, seed: int = 0
+) -> Observation:
+    """Outputs of `run(*inputs)`, which is the module or was compiled from it, and its gradients.
+
+    Gradients are of the outputs weighted by normal numbers that depend on the seed alone. They are
+    left in no parameter.
+    """
+    if not train:
+        with torch.no_grad():
+            return Observation(_tensors(run(*inputs)), {})
+    parameters = dict(module.named_parameters())
+    with torch.enable_grad():
+        outputs = _tensors(run(*inputs))
+        generator = torch.Generator().manual_seed(seed)
+        results = [output for output in outputs if output.requires_grad]
+        weights = [
+            torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r) for r in results
+        ]
+        found = torch.autograd.grad(results, [*parameters.values()], weights, allow_unused=True)
+    gradients = {
+        name: torch.zeros_like(parameter) if gradient is None else gradient.detach()
+        for (name, parameter), gradient in zip(parameters.items(), found, strict=True)
+    }
+    return Observation(tuple(output.detach() for output in outputs), gradients)
+
+
+def oracle(
+    module: nn.Module, inputs: tuple[Any, ...], *, train: bool, seed: int = 0
+) -> Observation | None:
+    """The same in float64; None where the module does not run in it."""
+    try:
+        double = copy.deepcopy(module).double()
+        wide = pytree.tree_map_only(
+            Tensor, lambda t: t.double() if t.is_floating_point() else t, inputs
+        )
+        return observe(double, double, wide, train=train, seed=seed)
+    except Exception:  # the model is somebody else's code
+        return None
+
+
+def agreement(expected: Observation, actual: Observation, reference: Observation | None) -> Agreement:
+    """Whether `actual` is as right as `expected`, which is eager, in all outputs and gradients."""
+    shapes = [[tuple(t.shape) for t in o.outputs] for o in (expected, actual)]
+    if shapes[0] != shapes[1]:
+        return Agreement(False, f"outputs of shapes {shapes[1]} in place of {shapes[0]}")
+    found = list(_triples(expected, actual, reference))
+    for triple in found:
+        other = other_values(triple)
+        if other:
+            return Agreement(False, other, oracle=reference is not None)
+    worst = {False: 0.0, True: 0.0}
+    furthest = None
+    for distance in distances(found, random=False):
+        kind = distance.triple.is_gradient
+        worst[kind] = max(worst[kind], distance.error)
+        if furthest is None or distance.excess > furthest.excess:
+            furthest = distance
+    ok = furthest is None or furthest.error <= furthest.allowed
+    sentence = "agrees"
+    if furthest is not None and not ok:
+        sentence = (
+            f"{furthest.triple.name} is off by {furthest.error:.1e},"
+            f" {furthest.allowed:.1e} is allowed"
+        )
+    return Agreement(ok, sentence, worst[False], worst[True], reference is not None)
+
+
+def _tensors(output: Any) -> tuple[Tensor, ...]:
+    return tuple(leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor))
+
+
+def _triples(
+    expected: Observation, actual: Observation, reference: Observation | None
+) -> Iterator[Triple]:
+    for number, (first, second) in enumerate(zip(expected.outputs, actual.outputs, strict=True)):
+        third = reference.outputs[number] if reference else None
+        yield Triple(f"output {number}", first, second, third, is_gradient=False)
+    for name, first in expected.gradients.items():
+        third = reference.gradients[name] if reference else None
+        yield Triple(f"gradient of {name}", first, actual.gradients[name], third, is_gradient=True)
