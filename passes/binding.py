@@ -81,7 +81,7 @@ class Signature:
     def bind(self, node: fx.Node) -> dict[str, Any] | None:
         """Arguments of `node` by name, or None if they do not fit this signature."""
         bound: dict[str, Any] = {}
-        positional = list(node.args)
+        positional: list[Any] = list(node.args)
         for name in self.names:
             if name == self.variadic:
                 rest = positional

@@ -49,15 +49,15 @@ class Builders:
             parts.append(_resized(spec, dim, size, offset))
             offset += size
         if self._torch:
-            node = self.call(torch.split, x, list(sizes), dim=dim, spec=_foretold(tuple(parts), spec))
+            node = self.call(
+                torch.split, x, list(sizes), dim=dim, spec=_foretold(tuple(parts), spec)
+            )
         else:
             target = aten.split_with_sizes.default
             node = self.call(target, x, list(sizes), dim, spec=_foretold(tuple(parts), spec))
         return self._pieces(node, len(parts))
 
-    def split_range(
-        self, x: fx.Node, start: int, sizes: Sequence[int], dim: int
-    ) -> list[fx.Node]:
+    def split_range(self, x: fx.Node, start: int, sizes: Sequence[int], dim: int) -> list[fx.Node]:
         """Consecutive parts of `x` along `dim` from `start` on; what lies around is not used."""
         size = static(self.view.shape(x)[dim])
         if size is None:

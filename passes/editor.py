@@ -22,7 +22,7 @@ from passwright.passes.address import digest
 from passwright.passes.appearance import must_copy, refuse_other_gradient, refuse_other_outputs
 from passwright.passes.build import Builders
 from passwright.passes.effects import is_pure, only_writes, written_arguments
-from passwright.passes.errors import IllegalRewrite
+from passwright.passes.errors import FaultyRewrite, IllegalRewrite
 from passwright.passes.fake import FakeRuns
 from passwright.passes.graph import GraphView
 from passwright.passes.legality import (
@@ -151,8 +151,8 @@ class GraphEditor(FakeRuns, Builders):
     def _name_in_order(self, living: Sequence[fx.Node]) -> None:
         """Names that depend on the rewritten graph alone.
 
-        A name that fx makes up depends on every name ever used in the graph, also by rehearsals, and
-        AOTAutograd's cache key holds the names: a replayed plan would miss the cache.
+        A name that fx makes up depends on every name ever used in the graph, also by rehearsals,
+        and AOTAutograd's cache key holds the names: a replayed plan would miss the cache.
         """
         for number, node in enumerate(living):
             node._rename(f"pw{number}_{node._pretty_print_target(node.target).rpartition('.')[2]}")
@@ -206,7 +206,7 @@ class GraphEditor(FakeRuns, Builders):
         record = self._current()
         before, after = self.view.any_spec(old), self.view.any_spec(new)
         if not same_type(before, after):
-            raise IllegalRewrite(f"{old.name} would change from {before} to {after}")
+            raise FaultyRewrite(f"{old.name} would change from {before} to {after}")
         users = [user for user in self.view.users(old) if user is not new and where(user)]
         refuse_other_gradient(self.view, old, new, users)
         if isinstance(before, tuple) and isinstance(after, tuple):
@@ -319,9 +319,7 @@ class GraphEditor(FakeRuns, Builders):
                 self._check_movable(member, node, moving)
                 place = self._move_behind(member, place)
 
-    def _check_movable(
-        self, member: fx.Node, node: fx.Node, moving: Collection[fx.Node]
-    ) -> None:
+    def _check_movable(self, member: fx.Node, node: fx.Node, moving: Collection[fx.Node]) -> None:
         """`member` may go behind `node`, in the company of the others that go there."""
         if not self.view.is_pure(member) and not only_writes(member):
             raise IllegalRewrite(f"{member.name} would have to move and may not")
@@ -335,7 +333,10 @@ class GraphEditor(FakeRuns, Builders):
         written = self.view.storages(written_arguments(member))
         passed = member.next if written else node
         while passed is not node:
-            if passed not in moving and self.view.storages([passed, *passed.all_input_nodes]) & written:
+            if (
+                passed not in moving
+                and self.view.storages([passed, *passed.all_input_nodes]) & written
+            ):
                 raise IllegalRewrite(f"{member.name} writes what {passed.name} reads before")
             passed = passed.next
 
@@ -384,7 +385,8 @@ class GraphEditor(FakeRuns, Builders):
 
 
 def _dependants(first: fx.Node, stop: fx.Node) -> dict[fx.Node, None]:
-    """Users of `stop`'s value and all that follows from them, between `first` and `stop`, in order."""
+    """Users of `stop`'s value and all that follows from them, between `first` and `stop`, in
+    order."""
     found: dict[fx.Node, None] = {}
     node = first
     while node is not stop:

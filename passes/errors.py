@@ -15,6 +15,14 @@ class IllegalRewrite(PasswrightError):
     """
 
 
+class FaultyRewrite(IllegalRewrite):
+    """A pattern is at fault: its code raised, or would change the shape or type of a value.
+
+    As for any illegal rewrite, but one warning names the pattern: leave it out, or update the
+    package that brings it.
+    """
+
+
 class ReplayError(PasswrightError):
     """A step of a plan finds no counterpart in this graph.
 

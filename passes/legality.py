@@ -58,6 +58,7 @@ def same(first: Size, second: Size) -> bool:
 
 
 def same_shape(first: Sequence[Size], second: Sequence[Size]) -> bool:
+    """As many dims, each of the same size."""
     return len(first) == len(second) and all(map(same, first, second))
 
 
@@ -260,8 +261,8 @@ def has_own_layout(graph: GraphView, node: fx.Node) -> bool:
 
 
 def stands_in(graph: GraphView, old: fx.Node, new: fx.Node) -> bool:
-    """The existing value `new` can take the place of `old` as it is: no copy is needed to hide other
-    strides or newly shared memory from an outsider, and no user's grad mode is another."""
+    """The existing value `new` can take the place of `old` as it is: no copy is needed to hide
+    other strides or newly shared memory from an outsider, and no user's grad mode is another."""
     before, after = graph.spec(old), graph.spec(new)
     if not one_grad_mode(graph, old, *old.users):
         return False

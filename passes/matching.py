@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from torch import fx
 
 from passwright.passes.editor import GraphEditor, Record
-from passwright.passes.errors import IllegalRewrite
+from passwright.passes.errors import FaultyRewrite, IllegalRewrite
 from passwright.passes.graph import GraphView
 from passwright.passes.ops import Op
 from passwright.passes.pattern import Candidate, Direction, Exactness, Match, Pattern
@@ -43,7 +43,9 @@ class Rewriter:
         self.editor = GraphEditor(view)
         self.patterns = [p for p in table if view.dialect in p.levels]
         self._cleanups = [p for p in self.patterns if p.cleanup]
+        #: Asked no more for matches, and reported.
         self._broken: set[Pattern] = set()
+        self._reported: set[Pattern] = set()
 
     def candidates(
         self, near: Iterable[fx.Node] | None = None, *, cleanup: bool | None = None
@@ -74,12 +76,19 @@ class Rewriter:
             return [Candidate.of(pattern, m, self.view) for m in pattern.matches(self.view, op)]
         except Exception as error:  # a pattern may be anybody's code
             self._broken.add(pattern)
-            advice = "leave it out, or update the package that brings it"
-            log.warning("pattern %s failed and is ignored: %r; %s", pattern.name(), error, advice)
+            self._report(pattern, repr(error))
             return []
 
+    def _report(self, pattern: Pattern, error: object) -> None:
+        """One warning a pattern: it will fail at every match, and again when it is rehearsed."""
+        if pattern not in self._reported:
+            self._reported.add(pattern)
+            advice = "leave it out (PASSWRIGHT_WITHOUT), or update the package that brings it"
+            log.warning("pattern %s failed and is ignored: %s; %s", pattern.name(), error, advice)
+
     def sweep(self) -> Candidate:
-        """The candidate that cleans up the whole graph: all bitwise rewrites that are free and help."""
+        """The candidate that cleans up the whole graph: all bitwise rewrites that are free and
+        help."""
         output = self.view.graph.output_node()
         return Candidate(CleanUp(), Match(Op(output), ()), "graph", "all")
 
@@ -92,7 +101,8 @@ class Rewriter:
         return next((c for c in found if (c.anchor, c.key) == (anchor, key)), None)
 
     def apply(self, candidate: Candidate) -> Record:
-        """Performs the candidate and cleans up around it. Raises IllegalRewrite; then nothing changed."""
+        """Performs the candidate and cleans up around it. Raises IllegalRewrite; then nothing
+        changed."""
         mark = self.editor.mark()
         try:
             if isinstance(candidate.pattern, CleanUp):
@@ -114,14 +124,18 @@ class Rewriter:
             self.editor.rollback(mark)
 
     def _rewrite(self, candidate: Candidate) -> Record:
+        pattern = candidate.pattern
         with self.editor.step(candidate.match.nodes, candidate.label) as record:
             try:
-                candidate.pattern.rewrite(candidate.match, self.editor)
+                pattern.rewrite(candidate.match, self.editor)
+            except FaultyRewrite as error:
+                self._report(pattern, error)
+                raise
             except IllegalRewrite:
                 raise
             except Exception as error:  # a pattern may be anybody's code
-                name = candidate.pattern.name()
-                raise IllegalRewrite(f"pattern {name} failed: {error!r}") from error
+                self._report(pattern, repr(error))
+                raise FaultyRewrite(f"pattern {pattern.name()} failed: {error!r}") from error
         return record
 
     def _sweep(self, label: str) -> Record:
@@ -165,7 +179,8 @@ class Rewriter:
         for _ in range(4):
             edge = [n for n in edge if n not in near and not self.view.is_buried(n)]
             near.update(dict.fromkeys(edge))
-            # An input of the graph may have hundreds of users that have nothing to do with the step.
+            # An input of the graph may have hundreds of users that have nothing to do with the
+            # step.
             through = [n for n in edge if n.op != "placeholder"]
             edge = [other for n in through for other in (*n.users, *n.all_input_nodes)]
         return sorted(near)

@@ -84,9 +84,7 @@ class Spec:
 
     def view(self, shape: Sequence[Size], stride: Sequence[Size], offset: Size = 0) -> Spec:
         """A view of the same storage, `offset` elements further on."""
-        return replace(
-            self, shape=tuple(shape), stride=tuple(stride), offset=self.offset + offset
-        )
+        return replace(self, shape=tuple(shape), stride=tuple(stride), offset=self.offset + offset)
 
 
 AnySpec = Spec | tuple[Spec, ...] | None
@@ -159,5 +157,6 @@ def static(size: Any) -> int | None:
     if type(size) is int:
         return size
     if isinstance(size, torch.SymInt):
-        return size.node.maybe_as_int()
+        known: int | None = size.node.maybe_as_int()
+        return known
     return None

@@ -125,8 +125,8 @@ class Rewritten:
         """
         expected, expected_grads = _run(self.original, self.inputs, gradients)
         actual, actual_grads = _run(self.module, self.inputs, gradients)
-        exact = {"rtol": 0.0, "atol": 0.0} if self.bitwise else {}
-        torch.testing.assert_close(actual, expected, equal_nan=True, **exact)
+        error = 0.0 if self.bitwise else None
+        torch.testing.assert_close(actual, expected, rtol=error, atol=error, equal_nan=True)
         assert list(map(_strides, actual)) == list(map(_strides, expected))
         wanted = [getattr(value, "requires_grad", None) for value in expected]
         assert [getattr(value, "requires_grad", None) for value in actual] == wanted
@@ -148,7 +148,8 @@ def _run(module: fx.GraphModule, inputs: list[Any], gradients: bool) -> tuple[An
         else value
         for value in inputs
     ]
-    outputs = copy.deepcopy(module)(*fresh)
+    with torch.enable_grad():  # puts the mode back that the graph may leave changed
+        outputs = copy.deepcopy(module)(*fresh)
     flat = list(torch.utils._pytree.tree_leaves(outputs))
     after = [value.detach() if isinstance(value, torch.Tensor) else value for value in fresh]
     if not gradients:
@@ -172,14 +173,13 @@ def rewrite(
     dialect: Dialect = Dialect.TORCH,
     dynamic: bool | None = False,
 ) -> Rewritten:
-    """Captures `fn` and applies candidates of the patterns, first found first, until none is left."""
+    """Captures `fn` and applies candidates of the patterns, first found first, until none is
+    left."""
     module, graph_inputs = capture(fn, inputs, dialect, dynamic=dynamic)
     return rewrite_graph(module, graph_inputs, *patterns)
 
 
-def rewrite_graph(
-    module: fx.GraphModule, graph_inputs: list[Any], *patterns: Pattern
-) -> Rewritten:
+def rewrite_graph(module: fx.GraphModule, graph_inputs: list[Any], *patterns: Pattern) -> Rewritten:
     """As `rewrite`, for a graph already captured."""
     original = copy.deepcopy(module)
     view = GraphView(module.graph)

@@ -1,7 +1,7 @@
 """Choosing which patterns to apply, where and in which order, and the ways in which people use that.
 
-    model = torch.compile(model, backend="passwright")              # nothing to import
-    model = torch.compile(model, options=passwright_options())      # as passes inside stock Inductor
+model = torch.compile(model, backend="passwright")              # nothing to import
+model = torch.compile(model, options=passwright_options())      # as passes inside stock Inductor
 """
 
 from importlib import import_module

@@ -91,8 +91,8 @@ class AnalyticGainModel(GainModel):
         depth: int,
     ) -> tuple[Interval, tuple[tuple[str, str], ...]]:
         """The best point of one greedy continuation near the step, and the way there."""
-        best, best_path = gain, ()
         path: tuple[tuple[str, str], ...] = ()
+        best, best_path = gain, path
         refused: set[str] = set()
         while len(path) < depth and self._left > 0:
             near = rewriter.candidates(_near(record, rewriter), cleanup=False)

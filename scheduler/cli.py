@@ -74,9 +74,7 @@ def _settings(given: list[str] | None, **forced: Any) -> Settings:
     return Settings.resolve(options | forced)
 
 
-def _subject(
-    name: str, batch: int | None, train: bool, device: str | None, seed: int
-) -> Subject:
+def _subject(name: str, batch: int | None, train: bool, device: str | None, seed: int) -> Subject:
     from passwright.scheduler.commands.models import load_model, pick_device
 
     def build_workload(name: str, **arguments: Any) -> Any:

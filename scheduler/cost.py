@@ -140,7 +140,12 @@ class GraphCost:
             return Kind.FREE if self.view.is_pure(node) else Kind.OPAQUE
         if op is None and self._is_view(node) and self.view.is_pure(node):
             return Kind.FREE
-        known = op is not None or self.view.is_pure(node) or name in _REDUCTIONS or node.op == "call_method"
+        known = (
+            op is not None
+            or self.view.is_pure(node)
+            or name in _REDUCTIONS
+            or node.op == "call_method"
+        )
         return Kind.FUSED if known else Kind.OPAQUE
 
     def _is_view(self, node: fx.Node) -> bool:
@@ -182,8 +187,10 @@ class GraphCost:
 
     def _fused_seconds(self, kernel: Kernel) -> float:
         inside = set(kernel.nodes)
-        moved = sum(min(self.view.spec(n).numel, kernel.elements) * self.view.spec(n).dtype.itemsize
-                    for n in kernel.reads)
+        moved = sum(
+            min(self.view.spec(n).numel, kernel.elements) * self.view.spec(n).dtype.itemsize
+            for n in kernel.reads
+        )
         seconds = self.device.fused_launch
         for node in kernel.nodes:
             if any(user not in inside for user in node.users):

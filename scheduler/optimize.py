@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._logging._internal import trace_structured
 
 from passwright.passes.address import digest
 from passwright.passes.dialect import Dialect
@@ -208,7 +209,7 @@ def report(plan: Plan, path: Path) -> None:
         log.debug("left %s: %s (%s)", left.label, left.reason, speedup(left.gain))
     for line in plan.skipped:
         log.warning("step skipped: %s", line)
-    torch._logging.trace_structured(
+    trace_structured(
         "artifact",
         metadata_fn=lambda: {"name": f"passwright_plan_{plan.level}", "encoding": "json"},
         payload_fn=plan.to_json,

@@ -119,8 +119,7 @@ class Plan:
             f"# passwright plan {self.format}",
             f"# graph {self.fingerprint} {self.level} {phase} {self.device}",
         ]
-        for step in self.steps:
-            lines.append(f"{step.label}  # {speedup(step.gain)}")
+        lines += [f"{step.label}  # {speedup(step.gain)}" for step in self.steps]
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -169,6 +168,3 @@ def _steps_of(text: str) -> Iterator[Step]:
         if not found:
             raise PlanFormatError(f"line {number} is no step: {line!r}")
         yield Step(found["pattern"], found["anchor"], found["key"], found["braces"] or "")
-
-
-

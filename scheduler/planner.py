@@ -132,9 +132,7 @@ class Planner:
         return "what should have followed it is no longer there"
 
     def _predict(self, candidates: list[Candidate], *, ahead: bool = True) -> list[Prediction]:
-        return self.model.predict(
-            self.rewriter, candidates, training=self.training, ahead=ahead
-        )
+        return self.model.predict(self.rewriter, candidates, training=self.training, ahead=ahead)
 
     def _reason_against(
         self, candidate: Candidate, prediction: Prediction, taken: list[Candidate]
@@ -218,4 +216,3 @@ def replay(plan: Plan, rewriter: Rewriter) -> Plan:
 def _count(rewriter: Rewriter) -> int:
     """Nodes that are no input and no output."""
     return sum(n.op not in ("placeholder", "output", "get_attr") for n in rewriter.view.nodes())
-

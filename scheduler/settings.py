@@ -47,11 +47,13 @@ class Settings:
         0.01, "Smallest predicted gain, log(before / after) at the lower bound, worth a step."
     )
     lookahead: int = _doc(
-        4, "How many follow-up steps the analytic model rehearses to see what a step makes possible."
+        4,
+        "How many follow-up steps the analytic model rehearses to see what a step makes possible.",
     )
     max_steps: int = _doc(200, "Longest plan.")
     max_rehearsals: int = _doc(
-        400, "How many rewrites the analytic model may rehearse for one graph (bounds decision time)."
+        400,
+        "How many rewrites the analytic model may rehearse for one graph (bounds decision time).",
     )
     time_budget: float = _doc(
         20.0, "Seconds after which planning ends with the plan so far. A plan cut short says so."

@@ -1,7 +1,7 @@
 """Tune mode: measure the predicted plans against plain Inductor and keep what is faster.
 
-Never slower than doing nothing, by construction: doing nothing is one of the variants, and another is
-kept only if its measured interval lies wholly above zero.
+Never slower than doing nothing, by construction: doing nothing is one of the variants, and another
+is kept only if its measured interval lies wholly above zero.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ def measure(
 
 
 def _winner(variants: Sequence[Variant], comparison: Comparison) -> Variant:
-    """The variant with the best lower bound, if that is above default; its plan says what was measured."""
+    """The variant with the best lower bound, if that is above default; its plan says what was
+    measured."""
     best, bound = variants[0], 0.0
     for variant in variants[1:]:
         gain = comparison.gains.get(variant.name)

@@ -12,6 +12,7 @@ from passwright.passes.legality import (
     batchable,
     escapes,
     observes_strides,
+    one_grad_mode,
     only_user,
     undisturbed,
 )
@@ -47,7 +48,7 @@ class UnaryAboveSplit(Pattern):
         unaries = _alike(graph, [next(iter(piece.users)) for piece in taken])
         if unaries is None or not undisturbed(graph, cut.node, *(u.node for u in unaries)):
             return
-        if any(escapes(graph, u.node) or observes_strides(graph, u.node) for u in unaries):
+        if not all(_may_be_view(graph, u.node) for u in unaries):
             return
         yield match(cut, *taken, *unaries, unaries=unaries, parameters={"pieces": count})
 
@@ -117,6 +118,12 @@ def _alike(graph: GraphView, nodes: Sequence[fx.Node]) -> list[Unary] | None:
         if graph.region(op.node) != graph.region(first.node):
             return None
     return found
+
+
+def _may_be_view(graph: GraphView, node: fx.Node) -> bool:
+    """Nobody can tell that the value has no memory of its own."""
+    seen = escapes(graph, node) or observes_strides(graph, node)
+    return not seen and one_grad_mode(graph, node, *node.users)
 
 
 def _apply(edit: GraphEditor, unary: Unary, x: fx.Node) -> fx.Node:

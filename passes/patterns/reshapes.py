@@ -171,6 +171,8 @@ def _may_merge(
     specs = [graph.spec(node) for node in (source, first, last)]
     if specs[0].storage == specs[1].storage == specs[2].storage:
         return legal
+    if not one_grad_mode(graph, last, *last.users):
+        return False
     # One of the two copies. The merged reshape may be a view: no second copy must follow from that.
     copies_once = specs[0].storage == specs[1].storage or only_user(graph, first, last)
     in_order = specs[0].is_contiguous or costs_one_copy(graph, last)

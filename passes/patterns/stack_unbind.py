@@ -6,7 +6,7 @@ unbound after it is often put together again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import fx
 
@@ -137,7 +137,7 @@ class CatOfUnbind(Pattern):
         nodes = [node for run in runs for node in run.nodes]
         if is_written(graph, cat.node, *(run.source for run in runs if whole)):
             return
-        if undisturbed(graph, cat.node, *nodes):
+        if _undisturbed_here(graph, cat.node, nodes):
             counts = "+".join(str(len(run.parts)) for run in runs)
             yield match(cat, *nodes, items=items, runs=runs, parameters={"slices": counts})
 
@@ -163,15 +163,17 @@ def _stacked_run(graph: GraphView, stack: Stack, *, drops: bool) -> Iterator[Mat
     spec = graph.spec(run.source)
     if not drops and not can_reshape_to(_cut(run, spec)):
         return
-    shape, stride, order = run.stacked(spec, stack.dim)
-    if not undisturbed(graph, stack.node, *run.nodes):
-        return
-    # All slices in place are the source itself, which may carry a gradient that the stack does not.
-    itself = run.share(graph) == 1 and drops and order == sorted(order)
-    if itself and not one_grad_mode(graph, stack.node, *stack.node.users):
+    shape, stride, _ = run.stacked(spec, stack.dim)
+    if not _undisturbed_here(graph, stack.node, run.nodes):
         return
     if _is_row_major(spec, shape, stride) or costs_one_copy(graph, stack.node):
         yield match(stack, *run.nodes, run=run, parameters={"slices": len(run.parts)})
+
+
+def _undisturbed_here(graph: GraphView, copy: fx.Node, parts: Sequence[fx.Node]) -> bool:
+    """Nobody writes between; and a view, which carries a gradient even where none is recorded, may
+    stand for the copy as far as its users can see."""
+    return undisturbed(graph, copy, *parts) and one_grad_mode(graph, copy, *copy.users)
 
 
 def _cut(run: Run, spec: Spec) -> list[Size]:

@@ -433,15 +433,14 @@ def test_cats_left_alone(sketch: Any, applied: Any) -> None:
 
 
 def test_a_value_without_gradient_stays_so(sketch: Any, applied: Any) -> None:
-    """`x` itself must not stand for a stack made where no gradient was recorded."""
+    """No view of `x` must stand for a stack made where no gradient was recorded."""
     s = sketch()
     x = s.input(3, 4, requires_grad=True)
     s.call(torch._C._set_grad_enabled, False)
     stack, turned = (s.call(torch.stack, unbound(s, x, 0), dim) for dim in (0, 1))
     s.call(torch._C._set_grad_enabled, True)
     hidden(s, s.call(torch.mul, stack, x), s.call(torch.matmul, x, turned))
-    result = applied(s, SLICES)
-    assert (result.count("stack"), result.count("permute")) == (1, 1)
+    assert applied(s, SLICES).labels == []
 
 
 # ---- symbolic sizes
