@@ -71,7 +71,7 @@ class Signature:
             head, _, default = field.partition("=")
             name, *others = head.lstrip("*").split("|")
             names.append(name)
-            aliases |= {other: name for other in others}
+            aliases |= dict.fromkeys(others, name)
             defaults[name] = ast.literal_eval(default) if default else _REQUIRED
             if head.startswith("*"):
                 variadic = name

@@ -194,7 +194,7 @@ class GraphEditor(FakeRuns, Builders):
         old: fx.Node,
         new: fx.Node,
         *,
-        where: Callable[[fx.Node], bool] = lambda user: True,
+        where: Callable[[fx.Node], bool] = lambda _: True,
         undoing: fx.Node | None = None,
     ) -> None:
         """All users of `old` (for which `where` holds) take `new` instead.

@@ -3,7 +3,7 @@
 Everything not known to be pure counts as impure, and an impure node is never moved.
 """
 
-# ruff: noqa: SIM905 - a list of words reads best as words
+
 from __future__ import annotations
 
 import functools

@@ -8,6 +8,7 @@ sizes, metadata and roll-back (the last two are the editor's).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterable, Sequence
 
 import torch
@@ -45,7 +46,7 @@ _OBSERVERS = frozenset(
 )
 
 
-def only_user(graph: GraphView, node: fx.Node, user: fx.Node) -> bool:
+def only_user(_: GraphView, node: fx.Node, user: fx.Node) -> bool:
     """`user` is the one and only user of `node`."""
     return len(node.users) == 1 and user in node.users
 
@@ -327,4 +328,4 @@ def escapes(graph: GraphView, node: fx.Node) -> bool:
 def consecutive(numbers: Iterable[int]) -> bool:
     """Each number is one more than the last."""
     items = list(numbers)
-    return all(b == a + 1 for a, b in zip(items, items[1:], strict=False))
+    return all(b == a + 1 for a, b in itertools.pairwise(items))

@@ -63,8 +63,8 @@ class DeviceDescriptor:
 
     def allocation_seconds(self, nbytes: float) -> float:
         """Seconds that a result of so many bytes costs before anything is written to it."""
-        large = self.kind == "cpu" and nbytes >= CPU_FRESH_BYTES
-        return nbytes / CPU_FRESH_BANDWIDTH if large else 0.0
+        large = self.kind == "cpu" and nbytes >= table.CPU_FRESH_BYTES
+        return nbytes / table.CPU_FRESH_BANDWIDTH if large else 0.0
 
     def matmul_rate(self, dtype: torch.dtype, work: float, outputs: float | None = None) -> float:
         """Operations per second of a matrix product (of a batch of them, counted together).

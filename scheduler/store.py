@@ -48,7 +48,7 @@ class PlanStore:
             handle, name = tempfile.mkstemp(dir=self.directory, prefix=".plan-")
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(plan.to_json())
-            os.replace(name, target)
+            Path(name).replace(target)
         except OSError as error:
             self._warn(
                 f"plans cannot be kept in {self.directory} ({error.strerror}); set"

@@ -261,6 +261,10 @@ def test_random_graphs(sketch: Any, seeds: range) -> None:
         Growth(s, seed).grow()
         module, inputs = s.module(), random_inputs(s.graph)
         original, before = copy.deepcopy(module), text(module.graph)
+        try:
+            expected = original(*(value.detach().clone() for value in inputs))
+        except RuntimeError:
+            continue  # fake tensors allow a few views that torch refuses
         view, steps = apply_all(module, seed)
         done += steps
         check_specs(view, [value.detach().clone() for value in inputs])
@@ -269,7 +273,7 @@ def test_random_graphs(sketch: Any, seeds: range) -> None:
         if not trains:
             result.inputs = [value.detach() for value in inputs]
         result.check(gradients=trains)
-        runs = [m(*(v.detach().clone() for v in inputs)) for m in (original, module)]
-        assert memory(runs[0]) == memory(runs[1])
+        actual = module(*(value.detach().clone() for value in inputs))
+        assert memory(expected) == memory(actual)
     assert done.total() > 10
     assert done[REFUSED] <= 1
