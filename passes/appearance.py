@@ -92,6 +92,21 @@ def refuse_other_gradient(
         raise IllegalRewrite(f"{new.name} may carry a gradient where {old.name} did not")
 
 
+def refuse_new_sharing(view: GraphView, node: fx.Node, storage: int) -> None:
+    """Raises IllegalRewrite where a reshape that copied, and with other strides above it would be a
+    view of `storage`, may not be one."""
+    if any(write.storages & (view.storages([node]) | {storage}) for write in view.writes):
+        raise IllegalRewrite(f"{node.name} would come to share memory that is written")
+    if not one_grad_mode(view, node, *node.users):
+        raise IllegalRewrite(f"{node.name} would carry a gradient as a view")
+    if escapes(view, node):
+        ends = [n for n in view.nodes() if n.op in ("placeholder", "get_attr")]
+        ends += view.graph.output_node().all_input_nodes
+        above = [n for n in node.all_input_nodes if storage in view.storages([n])]
+        if storage in view.storages(ends) or any(escapes(view, source) for source in above):
+            raise IllegalRewrite(f"{node.name} would come to share memory that can be seen outside")
+
+
 def _aliasing_inputs(view: GraphView, node: fx.Node) -> list[fx.Node]:
     storages = view.storages([node])
     return [n for n in node.all_input_nodes if view.storages([n]) & storages]

@@ -12,6 +12,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from passwright.passes.appearance import refuse_new_sharing
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
 from passwright.passes.legality import has_own_layout, same
@@ -123,6 +124,9 @@ class FakeRuns:
             new = self._run_fake(node, self.view.region(node))
             shared = self.view.storages(node.all_input_nodes)
             pairs = list(zip(parts_of(old), parts_of(new), strict=True))
+            for was, now in pairs:
+                if now.storage in shared and was.storage not in shared | left:
+                    refuse_new_sharing(self.view, node, now.storage)
             stated = [_keep_memory(was, now, shared, left) for was, now in pairs]
             if any(not _same_place(was, now) for (was, _), now in zip(pairs, stated, strict=True)):
                 left |= self.view.storages([node])

@@ -919,3 +919,31 @@ def test_dialect_of_what_is_inserted(sketch: Any) -> None:
         "aten.cat.default",
     ]
     assert all("val" in node.meta for node in s.graph.nodes if node.op != "output")
+
+
+def test_pieces_that_do_not_overlap_may_part(sketch: Any) -> None:
+    """Two outputs in one memory, but not in the same place of it: nobody can tell."""
+    s = sketch()
+    x, y = s.input(3, 4), s.input(3, 4)
+    a, b = s.call(torch.sin, x), s.call(torch.cos, y)
+    both = s.call(torch.unbind, s.call(torch.stack, [a, b]))
+    s.output(*(s.call(operator.getitem, both, i) for i in range(2)))
+
+    def change(editor: GraphEditor, first: fx.Node, second: fx.Node) -> None:
+        for old, new in ((first, "sin"), (second, "cos")):
+            editor.replace(old, next(n for n in editor.view.nodes() if n.name == new))
+
+    module = finished(s, "getitem getitem_1", change)
+    assert not [n for n in module.graph.nodes if n.target in (torch.stack, torch.unbind)]
+
+
+def test_a_lost_gradient_is_refused(sketch: Any) -> None:
+    s = sketch()
+    x = s.input(3, requires_grad=True)
+    s.call(torch._C._set_grad_enabled, False)
+    b = s.call(torch.sin, x)
+    s.call(torch._C._set_grad_enabled, True)
+    c = s.call(torch.sin, x)
+    s.output(c)
+    refused(s, [c], lambda e: e.replace(c, b), "no gradient")
+    refused(s, [c], lambda e: e.replace(c, e.call(torch.sin, b)), "no gradient")
