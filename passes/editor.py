@@ -307,16 +307,16 @@ class GraphEditor(FakeRuns, Builders):
 
     def _sink_early_users(self, record: Record) -> None:
         """Users that stand before a node they now need move behind it, if they may move."""
-        for node in sorted({*record.inserted, *(new for _, new in record.replaced)}):
-            late = [user for user in node.users if user < node]
+        for run in _runs(sorted({*record.inserted, *(new for _, new in record.replaced)})):
+            late = [user for node in run for user in node.users if user < node]
             if not late:
                 continue
-            moving = _dependants(min(late), node)
-            if node in moving or any(source in moving for source in node.all_input_nodes):
-                raise IllegalRewrite(f"{node.name} would depend on itself")
-            place = node
+            moving = _dependants(min(late), run)
+            if any(source in moving for node in run for source in node.all_input_nodes):
+                raise IllegalRewrite(f"{run[-1].name} would depend on itself")
+            place = run[-1]
             for member in moving:
-                self._check_movable(member, node, moving)
+                self._check_movable(member, run[-1], moving)
                 place = self._move_behind(member, place)
 
     def _check_movable(self, member: fx.Node, node: fx.Node, moving: Collection[fx.Node]) -> None:
@@ -325,18 +325,20 @@ class GraphEditor(FakeRuns, Builders):
             raise IllegalRewrite(f"{member.name} would have to move and may not")
         if self.view.region(member) != self.view.region(node):
             raise IllegalRewrite(f"{member.name} would leave its grad or autocast region")
+        if not self.view.writes:
+            return
         storages = self.view.storages([member, *member.all_input_nodes])
         for write in self.view.writes:
             crossed = member < write.node < node and write.node not in moving
             if crossed and write.storages & storages:
                 raise IllegalRewrite(f"{member.name} would cross {write.node.name}, which writes")
+        if self.view.is_pure(member):
+            return
         written = self.view.storages(written_arguments(member))
-        passed = member.next if written else node
+        passed = member.next
         while passed is not node:
-            if (
-                passed not in moving
-                and self.view.storages([passed, *passed.all_input_nodes]) & written
-            ):
+            touched = self.view.storages([passed, *passed.all_input_nodes])
+            if passed not in moving and touched & written:
                 raise IllegalRewrite(f"{member.name} writes what {passed.name} reads before")
             passed = passed.next
 
@@ -384,14 +386,26 @@ class GraphEditor(FakeRuns, Builders):
         self._undo.append(undo)
 
 
-def _dependants(first: fx.Node, stop: fx.Node) -> dict[fx.Node, None]:
-    """Users of `stop`'s value and all that follows from them, between `first` and `stop`, in
-    order."""
+def _runs(nodes: Sequence[fx.Node]) -> list[list[fx.Node]]:
+    """Nodes, given in graph order, in runs that stand side by side: the pieces of one batch."""
+    runs: list[list[fx.Node]] = []
+    for node in nodes:
+        if runs and node.prev is runs[-1][-1]:
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+    return runs
+
+
+def _dependants(first: fx.Node, run: Sequence[fx.Node]) -> dict[fx.Node, None]:
+    """Users of the run's values and all that follows from them, from `first` to the run, in order."""
+    needed = set(run)
     found: dict[fx.Node, None] = {}
     node = first
-    while node is not stop:
-        if any(source is stop or source in found for source in node.all_input_nodes):
+    while node is not run[0]:
+        if any(source in needed for source in node.all_input_nodes):
             found[node] = None
+            needed.add(node)
         node = node.next
     return found
 

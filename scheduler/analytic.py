@@ -12,24 +12,28 @@ by a factor, so a step that only removes work is sure to help, and one that trad
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 
 from torch import fx
 
-from passwright.passes.address import digest
+from passwright.passes.address import digest, target_name
 from passwright.passes.editor import Record
 from passwright.passes.errors import IllegalRewrite
+from passwright.passes.graph import GraphView
 from passwright.passes.matching import Rewriter
 from passwright.passes.pattern import Candidate
 from passwright.scheduler.cost import Estimate, GraphCost
 from passwright.scheduler.device import DeviceDescriptor
-from passwright.scheduler.gain import GainModel, Interval, Prediction
+from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Interval, Prediction
 
 #: Part by which the time saved, and the time added, may be off.
 _UNCERTAINTY = 0.25
 #: Seconds below which no graph gets: what calling it costs.
 _SMALLEST = 2e-6
-_VERSION = 1
+#: Up to so many nodes, a graph gets all the rehearsals that the settings allow.
+_USUAL_SIZE = 250
+_VERSION = 2
 _NOTHING = Interval(0.0, 0.0, 0.0)
 
 
@@ -41,11 +45,16 @@ class AnalyticGainModel(GainModel):
     ) -> None:
         self.device = device
         self.lookahead = lookahead
-        self._left = max_rehearsals
+        self.max_rehearsals = max_rehearsals
+        self._left: int | None = None
+        self._late: Callable[[], bool] = lambda: False
 
     @property
     def version(self) -> str:
         return digest("analytic", _VERSION, self.device.key(), self.lookahead)
+
+    def stop_when(self, late: Callable[[], bool]) -> None:
+        self._late = late
 
     def predict(
         self,
@@ -55,11 +64,39 @@ class AnalyticGainModel(GainModel):
         training: bool,
         ahead: bool = True,
     ) -> list[Prediction]:
-        """Rehearses every candidate; when the allowance is used up, the rest is refused unseen."""
+        """Rehearses candidates, largest first; alike ones once.
+
+        A rehearsal takes time in proportion to the graph, so a graph of more than `_USUAL_SIZE`
+        nodes gets fewer of them. When they are used up, the rest is refused unseen.
+        """
         cost = GraphCost(rewriter.view, self.device, training=training)
         before = cost.estimate()
-        depth = self.lookahead if ahead else 0
-        return [self._predict(rewriter, c, cost, before, depth) for c in candidates]
+        if not ahead:
+            return [self._predict(rewriter, c, cost, before, 0) for c in candidates]
+        if self._left is None:
+            size = sum(1 for _ in rewriter.view.nodes())
+            self._left = self.max_rehearsals * _USUAL_SIZE // max(size, _USUAL_SIZE)
+        alike: dict[Hashable, Prediction] = {}
+        found: dict[str, Prediction] = {}
+        for candidate in sorted(candidates, key=lambda c: (-len(c.match.nodes), c.order)):
+            key = _likeness(candidate, rewriter.view)
+            if key not in alike or alike[key].refused:
+                alike[key] = self._refusal() or self._predict(
+                    rewriter, candidate, cost, before, self.lookahead
+                )
+                found[candidate.label] = alike[key]
+            else:
+                # Its continuation is another's, and so is no way to go from here.
+                found[candidate.label] = replace(alike[key], path=())
+        return [found[candidate.label] for candidate in candidates]
+
+    def _refusal(self) -> Prediction | None:
+        """Why no further candidate is looked at, if so; else takes one rehearsal off the allowance."""
+        if self._left and not self._late():
+            self._left -= 1
+            return None
+        reason = OUT_OF_TIME if self._left else "not looked at: max_rehearsals reached"
+        return Prediction(_NOTHING, _NOTHING, refused=reason)
 
     def _predict(
         self,
@@ -69,9 +106,6 @@ class AnalyticGainModel(GainModel):
         before: Estimate,
         depth: int,
     ) -> Prediction:
-        if self._left <= 0:
-            return Prediction(_NOTHING, _NOTHING, refused="not looked at: max_rehearsals reached")
-        self._left -= 1
         with rewriter.rehearsal():
             try:
                 record = rewriter.apply(candidate)
@@ -94,7 +128,7 @@ class AnalyticGainModel(GainModel):
         path: tuple[tuple[str, str], ...] = ()
         best, best_path = gain, path
         refused: set[str] = set()
-        while len(path) < depth and self._left > 0:
+        while len(path) < depth and self._left and not self._late():
             near = rewriter.candidates(_near(record, rewriter), cleanup=False)
             # Whatever takes up most of what the step made is what it most likely prepared.
             near.sort(key=lambda c: (-len(c.match.nodes), c.order))
@@ -131,6 +165,25 @@ def interval(before: Estimate, after: Estimate) -> Interval:
 
     low, high = 1 - _UNCERTAINTY, 1 + _UNCERTAINTY
     return Interval(gain(1, 1), gain(low, high), gain(high, low))
+
+
+def _likeness(candidate: Candidate, view: GraphView) -> Hashable:
+    """Equal for candidates that should gain the same: one step of an unrolled loop and the next."""
+    anchor = candidate.match.anchor.node
+    around = (*anchor.all_input_nodes, *view.users(anchor))
+    return (
+        candidate.pattern.name(),
+        candidate.match.parameters,
+        len(candidate.match.nodes),
+        tuple((target_name(node), _sizes(view, node)) for node in around),
+        _sizes(view, anchor),
+    )
+
+
+def _sizes(view: GraphView, node: fx.Node) -> str:
+    spec = view.any_spec(node)
+    specs = spec if isinstance(spec, tuple) else (spec,)
+    return ",".join(str(part.key()) for part in specs if part is not None)
 
 
 def _near(record: Record, rewriter: Rewriter) -> list[fx.Node]:

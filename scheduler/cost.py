@@ -55,9 +55,10 @@ class Kind(Enum):
 
 @dataclass
 class Kernel:
-    """Nodes that run as one fused kernel over `elements` elements."""
+    """Nodes that run as one fused kernel over `elements` elements; `first` stands for all."""
 
     elements: int
+    first: fx.Node
     nodes: list[fx.Node] = field(default_factory=list)
     reads: dict[fx.Node, None] = field(default_factory=dict)
 
@@ -113,7 +114,7 @@ class GraphCost:
                 parts[node] = seconds
             kernels += count
         for kernel in fused.values():
-            parts[kernel.nodes[0]] = self._fused_seconds(kernel)
+            parts[kernel.first] = self._fused_seconds(kernel)
             kernels += 1 + self.training
         return Estimate(parts, kernels)
 
@@ -167,7 +168,7 @@ class GraphCost:
             else:
                 kernel = _merge(kernel, found, home, self.view, fused)
         if kernel is None:
-            kernel = Kernel(elements)
+            kernel = Kernel(elements, node)
             fused[id(kernel)] = kernel
         for source in inputs:
             if home.get(self.view.spec(source).storage) is not kernel:
@@ -292,7 +293,10 @@ class GraphCost:
 def _merge(
     into: Kernel, other: Kernel, home: dict[int, Kernel], view: GraphView, fused: dict[int, Kernel]
 ) -> Kernel:
-    """One kernel of two that a consumer joins."""
+    """One kernel of two that a consumer joins; the smaller goes into the larger."""
+    if len(other.nodes) > len(into.nodes):
+        into, other = other, into
+    into.first = min(into.first, other.first)
     into.nodes += other.nodes
     into.reads |= other.reads
     for node in other.nodes:

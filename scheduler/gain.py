@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from passwright.passes.matching import Rewriter
 from passwright.passes.pattern import Candidate
+
+#: Why a candidate is refused unseen.
+OUT_OF_TIME = "not looked at: time budget reached"
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,12 @@ class GainModel(ABC):
     def version(self) -> str:
         """Changes whenever predictions may change; part of every plan's key."""
 
+    def stop_when(self, late: Callable[[], bool]) -> None:
+        """From when `late()` holds, candidates may be refused unseen, with OUT_OF_TIME.
+
+        For a model that works through candidates one by one; one that is quick need not ask.
+        """
+
     @abstractmethod
     def predict(
         self,
@@ -56,5 +65,6 @@ class GainModel(ABC):
     ) -> list[Prediction]:
         """One prediction a candidate, in order. Leaves the graph as it was.
 
-        With `ahead=False` only the gain of each step itself is asked for.
+        With `ahead=False` only the gain of each step itself is asked for, and it is wanted at any
+        time: the step was chosen already.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +32,21 @@ from passwright.scheduler.store import PlanStore
 
 log = logging.getLogger(__name__)
 
-_collectors: list[list[tuple[Plan, Path]]] = []
+
+@dataclass(frozen=True)
+class Applied:
+    """A plan that went into a compile."""
+
+    plan: Plan
+    #: Where it is kept.
+    path: Path
+    #: It was not made now but found in the store, or given as a file.
+    stored: bool
+    #: Seconds to find or to make it, and to rewrite the graph by it.
+    seconds: float
+
+
+_collectors: list[list[Applied]] = []
 
 
 @dataclass(frozen=True)
@@ -79,6 +94,7 @@ class Scheduler:
 
         Raises whatever goes wrong; the graph is then as it was.
         """
+        start = time.perf_counter()
         view = GraphView(graph)
         device = describe(device_of(view))
         context = self.context(device)
@@ -86,6 +102,7 @@ class Scheduler:
         rewriter = Rewriter(view, self.table)
         try:
             plan = self._find_plan(key, rewriter)
+            stored = plan is not None
             if plan is None:
                 planner = Planner(rewriter, self.model(device), self.settings, training=training)
                 plan = planner.plan().replaced(device=device.key(), context=context)
@@ -94,7 +111,7 @@ class Scheduler:
         except BaseException:
             rewriter.editor.rollback()
             raise
-        report(plan, self.store.path(key))
+        report(Applied(plan, self.store.path(key), stored, time.perf_counter() - start))
         return plan
 
     def _find_plan(self, key: str, rewriter: Rewriter) -> Plan | None:
@@ -176,12 +193,12 @@ def is_training(graph: fx.Graph) -> bool:
 
 
 @contextmanager
-def collect_plans() -> Iterator[list[tuple[Plan, Path]]]:
-    """Collects every plan that is applied meanwhile, in any thread, and where it is kept.
+def collect_plans() -> Iterator[list[Applied]]:
+    """Collects every plan that is applied meanwhile, in any thread.
 
     Torch-IR plans come also when Inductor's cache is hit; ATen-IR plans only when it is not.
     """
-    found: list[tuple[Plan, Path]] = []
+    found: list[Applied] = []
     _collectors.append(found)
     try:
         yield found
@@ -190,10 +207,11 @@ def collect_plans() -> Iterator[list[tuple[Plan, Path]]]:
         _collectors[:] = [other for other in _collectors if other is not found]
 
 
-def report(plan: Plan, path: Path) -> None:
+def report(applied: Applied) -> None:
     """One line at INFO, everything else at DEBUG, and an artifact for tlparse."""
+    plan = applied.plan
     for found in _collectors:
-        found.append((plan, path))
+        found.append(applied)
     log.info(
         "%d steps, %d -> %d ops, predicted %s, %s (%s)",
         len(plan.steps),
@@ -201,7 +219,7 @@ def report(plan: Plan, path: Path) -> None:
         plan.ops_after,
         speedup(plan.predicted),
         plan.origin,
-        path,
+        applied.path,
     )
     for step in plan.steps:
         log.debug("chosen %s: %s", step.label, speedup(step.gain))

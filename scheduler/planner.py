@@ -15,9 +15,12 @@ from passwright.passes.editor import Record
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.matching import Rewriter
 from passwright.passes.pattern import Candidate, Exactness
-from passwright.scheduler.gain import GainModel, Prediction
+from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Prediction
 from passwright.scheduler.plan import LeftOut, Plan, Step
 from passwright.scheduler.settings import Settings
+
+
+_SO_FAR = "time budget reached: the plan so far"
 
 
 @dataclass
@@ -47,6 +50,7 @@ class Planner:
         self.training = training
         self._clock = clock
         self._deadline = clock() + settings.time_budget
+        model.stop_when(self._late)
         self._done: list[_Done] = []
         self._left: dict[str, LeftOut] = {}
 
@@ -80,15 +84,21 @@ class Planner:
 
     def _rounds(self) -> str:
         while len(self._done) < self.settings.max_steps:
-            if self._clock() > self._deadline:
-                return "time budget reached: the plan so far"
+            if self._late():
+                return _SO_FAR
             candidates = self._allowed()
             if not candidates:
                 return "no candidate left"
             predictions = self._predict(candidates)
-            if not self._take(list(zip(candidates, predictions, strict=True))):
+            taken = self._take(list(zip(candidates, predictions, strict=True)))
+            if any(p.refused == OUT_OF_TIME for p in predictions):
+                return _SO_FAR
+            if not taken:
                 return "no candidate expected to gain"
         return "max_steps reached"
+
+    def _late(self) -> bool:
+        return self._clock() > self._deadline
 
     def _allowed(self) -> list[Candidate]:
         found = self.rewriter.candidates(cleanup=False)
@@ -122,7 +132,7 @@ class Planner:
             if follow_up is None or len(self._done) >= self.settings.max_steps:
                 break
             [again] = self._predict([follow_up], ahead=False)
-            if self._apply(follow_up, again) is None:
+            if again.refused or self._apply(follow_up, again) is None:
                 break
         reached = sum(done.step.gain.mean for done in self._done[start:])
         if reached >= self.settings.min_gain:

@@ -7,6 +7,7 @@ is kept only if its measured interval lies wholly above zero.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from passwright.passes.verify import sample_inputs
 from passwright.scheduler.device import describe
 from passwright.scheduler.gain import Interval
 from passwright.scheduler.inductor import clone_for_compile
-from passwright.scheduler.optimize import Scheduler, device_of, is_training, report
+from passwright.scheduler.optimize import Applied, Scheduler, device_of, is_training, report
 from passwright.scheduler.plan import Plan
 from passwright.scheduler.timing import Comparison, compare, graph_step
 
@@ -74,6 +75,7 @@ def tune_graph(
     if stored is not None and stored.origin == "measured" and not again:
         rewritten, _ = scheduler.optimize(gm, example_inputs)
         return compile_module(rewritten)
+    start = time.perf_counter()
     variants = _variants(scheduler, gm, example_inputs, compile_module)
     best, comparison = variants[0], None
     if len(variants) > 1:
@@ -81,7 +83,7 @@ def tune_graph(
         best = _winner(variants, comparison)
     scheduler.store.save(key, best.plan)
     path = scheduler.store.path(key)
-    report(best.plan, path)
+    report(Applied(best.plan, path, stored=False, seconds=time.perf_counter() - start))
     if observe is not None:
         observe(Tuned(tuple(variants), best, comparison, path))
     return best.compiled

@@ -51,7 +51,12 @@ def without_dropout(module: nn.Module) -> nn.Module:
 
 
 def observe(
-    module: nn.Module, run: Callable[..., Any], inputs: tuple[Any, ...], *, train: bool, seed: int = 0
+    module: nn.Module,
+    run: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    *,
+    train: bool,
+    seed: int = 0,
 ) -> Observation:
     """Outputs of `run(*inputs)`, which is the module or was compiled from it, and its gradients.
 
@@ -91,7 +96,9 @@ def oracle(
         return None
 
 
-def agreement(expected: Observation, actual: Observation, reference: Observation | None) -> Agreement:
+def agreement(
+    expected: Observation, actual: Observation, reference: Observation | None
+) -> Agreement:
     """Whether `actual` is as right as `expected`, which is eager, in all outputs and gradients."""
     shapes = [[tuple(t.shape) for t in o.outputs] for o in (expected, actual)]
     if shapes[0] != shapes[1]:

@@ -1,18 +1,20 @@
 """One row of the demo, in a process of its own: compile both ways, compare, then wait to measure.
 
 A worker compiles as soon as it starts, says so, and measures when told to, which is when nothing else
-runs. Both compiles start cold: a cache directory each, and the parts of torch that remember earlier
-compiles emptied. Which of the two goes first alternates from row to row.
+runs. Both compiles start with empty caches, a directory each, in a process that has compiled another
+model before. Passwright's goes first: what torch remembers of it in spite of all, some 5 % of the
+time, helps default compile.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,8 +36,9 @@ class Job:
     #: Of this job alone: caches and the log.
     directory: str
     #: Options of the backend, and the plan directory, which outlives the demo.
-    options: dict[str, Any] = field(default_factory=dict)
-    passwright_first: bool = False
+    options: dict[str, Any] = field(default_factory=dict, hash=False)
+    #: Leave out default compile where no step was chosen: it would make the same code again.
+    skip_equal: bool = True
     measure_seconds: float = 3.0
 
     @property
@@ -54,6 +57,7 @@ class Job:
 def work(job: Job, connection: Connection) -> None:
     """The life of a worker process. Sends {"compiled": ...}, awaits a word, sends {"measured": ...};
     {"failed": why} in place of either."""
+    os.setpgrp()  # so that it can be ended together with the compilers that it runs
     os.makedirs(job.directory, exist_ok=True)
     log = os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     # Libraries and compilers print; the table is not the place for that.
@@ -64,7 +68,7 @@ def work(job: Job, connection: Connection) -> None:
         connection.send({"compiled": prepared.compile()})
         connection.recv()
         connection.send({"measured": prepared.measure()})
-    except (EOFError, KeyboardInterrupt):  # nobody waits for the result any more
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):  # nobody waits for the result any more
         sys.exit(1)
     except Exception as error:
         import traceback
@@ -80,14 +84,12 @@ class Prepared:
     def __init__(self, job: Job) -> None:
         import torch
 
-        from passwright.scheduler.inductor import warm_toolchain
         from passwright.training import workloads
         from passwright.training.agreement import observe, oracle, without_dropout
 
-        torch.set_num_threads(job.threads)
+        warm_up(job.device, threads=job.threads)
         self.job = job
         self.device = torch.device(job.device)
-        warm_toolchain(str(self.device))
         self.workload = workloads.find(job.model)
         module, self.inputs = self.workload.build(
             batch=job.batch, seed=job.seed, device=self.device, train=job.train
@@ -101,11 +103,15 @@ class Prepared:
 
     def compile(self) -> dict[str, Any]:
         """Compiles both ways and compares each with eager."""
-        found: dict[str, Any] = {"batch": self.job.batch or self.workload.batch}
-        names = [DEFAULT, PASSWRIGHT]
-        for name in reversed(names) if self.job.passwright_first else names:
-            found[name] = self._compile(name)
-        return found
+        ours = self._compile(PASSWRIGHT)
+        plans = [entry["plan"] for entry in ours["plans"]]
+        equal = bool(plans) and not any(plan["steps"] for plan in plans)
+        skip = equal and self.job.skip_equal
+        return {
+            "batch": self.job.batch or self.workload.batch,
+            PASSWRIGHT: ours,
+            DEFAULT: None if skip else self._compile(DEFAULT),
+        }
 
     def _compile(self, name: str) -> dict[str, Any]:
         import torch
@@ -116,14 +122,13 @@ class Prepared:
 
         ours = name == PASSWRIGHT
         how: dict[str, Any] = {"backend": "passwright", "options": self.job.options} if ours else {}
-        plan_directory = Path(self.job.options.get("plan_directory", ""))
-        stored = set(plan_directory.glob("*.json")) if ours else set()
         compiled = torch.compile(self.module, **how)
         step = self._step(compiled)
         with (
             cold_cache(Path(self.job.directory)),
             capture_kernels() as kernels,
             collect_plans() if ours else nullcontext([]) as plans,
+            _collected_warnings() as warnings,
         ):
             wall, cpu = time.perf_counter(), _cpu_seconds()
             step()
@@ -139,13 +144,22 @@ class Prepared:
             "kernels": [asdict(graph) for graph in kernels],
             "agreement": asdict(agreement(self.expected, actual, self.oracle)),
             "plans": [
-                {"path": str(path), "stored": path in stored, "plan": json.loads(plan.to_json())}
-                for plan, path in plans
+                {
+                    "plan": json.loads(applied.plan.to_json()),
+                    "path": str(applied.path),
+                    "stored": applied.stored,
+                    "seconds": applied.seconds,
+                }
+                for applied in plans
             ],
+            "warnings": warnings,
         }
 
-    def measure(self) -> dict[str, Any]:
-        """Interleaved blocks of both; the raw times, and the gain with its interval."""
+    def measure(self) -> dict[str, Any] | None:
+        """Interleaved blocks of both; the raw times, and the gain with its interval. None where there
+        is but one."""
+        if DEFAULT not in self.compiled:
+            return None
         from passwright.scheduler.timing import compare
 
         comparison = compare(
@@ -164,6 +178,50 @@ class Prepared:
         if self.job.train:
             return training_step(compiled, self.inputs, seed=self.job.seed)
         return inference_step(compiled, self.inputs)
+
+
+def warm_up(device: str, *, threads: int) -> None:
+    """Imports what compiling imports, and compiles a small model with the usual kinds of op, so that
+    the first compile that is timed does not pay for what only the first pays. Done once a process.
+    """
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1" if device == "cpu" else "4")
+    import torch
+
+    from passwright.scheduler.inductor import fresh_cache, warm_toolchain
+
+    torch.set_num_threads(threads)
+    if _warm:
+        return
+    _warm.append(device)
+    warm_toolchain(device)
+    table, layer = torch.nn.Embedding(8, 8, device=device), torch.nn.Linear(16, 16, device=device)
+
+    def model(ids: torch.Tensor) -> torch.Tensor:
+        joined = torch.cat([table(ids), table(ids + 1)], dim=1)
+        x = torch.nn.functional.layer_norm(layer(joined), [16])
+        first, second = x.split(8, dim=1)
+        return first.relu() * torch.softmax(second, dim=1)
+
+    ids = torch.arange(4, device=device)
+    with fresh_cache(), torch.no_grad():
+        torch.compile(model)(ids)
+
+
+_warm: list[str] = []
+
+
+@contextmanager
+def _collected_warnings() -> Iterator[list[str]]:
+    """What Passwright warns of meanwhile, which would not be seen in a worker's log."""
+    messages: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("passwright")
+    logger.addHandler(handler)
+    try:
+        yield messages
+    finally:
+        logger.removeHandler(handler)
 
 
 def _cpu_seconds() -> float:

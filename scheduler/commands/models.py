@@ -74,9 +74,7 @@ def load_model(
 ) -> Subject:
     """The model of that name on the device. Raises WorkloadError if it cannot be had."""
     if name.startswith(_WORKLOADS):
-        module, inputs = build_workload(
-            name, batch=batch, seed=seed, device=device, train=train
-        )
+        module, inputs = build_workload(name, batch=batch, seed=seed, device=device, train=train)
         return Subject(name, module, inputs, train)
     home, colon, attribute = name.rpartition(":")
     if not colon or not home or not attribute:

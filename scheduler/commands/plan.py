@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,7 +18,13 @@ from passwright.scheduler.commands.models import Subject
 from passwright.scheduler.cost import GraphCost
 from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import clone_for_compile, torch_versions
-from passwright.scheduler.optimize import Scheduler, collect_plans, device_of, is_training
+from passwright.scheduler.optimize import (
+    Scheduler,
+    collect_plans,
+    device_of,
+    is_training,
+    read_plan,
+)
 from passwright.scheduler.plan import Plan
 from passwright.scheduler.settings import Settings
 
@@ -42,6 +47,8 @@ class PlannedGraph:
     seconds_before: float = 0.0
     seconds_after: float = 0.0
     planning_seconds: float = 0.0
+    #: The plan was made before.
+    stored: bool = False
     #: Why there is no plan.
     error: str = ""
 
@@ -52,6 +59,7 @@ class PlannedGraph:
             "path": str(self.path) if self.path else None,
             "estimated_seconds": {"before": self.seconds_before, "after": self.seconds_after},
             "planning_seconds": self.planning_seconds,
+            "stored": self.stored,
             "error": self.error,
         }
 
@@ -59,6 +67,8 @@ class PlannedGraph:
 def plan_model(subject: Subject, settings: Settings) -> list[PlannedGraph]:
     """Captures every graph of the model and plans each. Errors in one graph are kept with it."""
     scheduler = Scheduler.of(settings)
+    if settings.plan:
+        read_plan(settings.plan)  # here, where its error is not one of a graph
     graphs: list[PlannedGraph] = []
 
     def backend(gm: fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -72,19 +82,22 @@ def plan_model(subject: Subject, settings: Settings) -> list[PlannedGraph]:
 
 def _planned(scheduler: Scheduler, gm: fx.GraphModule) -> PlannedGraph:
     training = is_training(gm.graph)
-    start = time.perf_counter()
     try:
         rewritten = clone_for_compile(gm)
         before = _estimate(gm, training)
-        start = time.perf_counter()
-        with collect_plans() as applied:
+        with collect_plans() as plans:
             scheduler.plan_graph(rewritten.graph, training=training)
-        seconds = time.perf_counter() - start
-        [(plan, path)] = applied
-        return PlannedGraph(plan, path, before, _estimate(rewritten, training), seconds)
+        [applied] = plans
+        return PlannedGraph(
+            applied.plan,
+            applied.path,
+            before,
+            _estimate(rewritten, training),
+            applied.seconds,
+            applied.stored,
+        )
     except Exception as error:
-        seconds = time.perf_counter() - start
-        return PlannedGraph(None, planning_seconds=seconds, error=f"{type(error).__name__}: {error}")
+        return PlannedGraph(None, error=f"{type(error).__name__}: {error}")
 
 
 def _estimate(gm: fx.GraphModule, training: bool) -> float:

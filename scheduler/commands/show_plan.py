@@ -45,7 +45,8 @@ def _graph(out: Console, graph: PlannedGraph, plan: Plan, diff: Diff) -> None:
     if plan.measured is not None:
         out.print(f"measured {speedup(plan.measured)} over default compile", markup=False)
     why = f", {plan.stopped}" if plan.stopped else ""
-    out.print(f"{plan.origin} in {graph.planning_seconds:.1f} s{why}", markup=False)
+    origin = f"{plan.origin} before, found" if graph.stored else plan.origin
+    out.print(f"{origin} in {graph.planning_seconds:.1f} s{why}", markup=False)
     for line in plan.skipped:
         out.print(f"skipped {line}", markup=False)
     if plan.steps:

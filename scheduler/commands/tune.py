@@ -62,7 +62,8 @@ def tune_model(subject: Subject, settings: Settings, *, again: bool) -> list[Tun
             compiled = tune_graph(
                 scheduler, gm, inputs, compile_module, again=again, observe=seen.append
             )
-        chosen = (seen[-1].best.plan, seen[-1].path) if seen else plans[0]
+        # The first plan is that of this graph; those of ATen-IR come while it compiles.
+        chosen = (seen[-1].best.plan, seen[-1].path) if seen else (plans[0].plan, plans[0].path)
         graphs.append(TunedGraph(*chosen, seen[-1] if seen else None))
         return compiled
 

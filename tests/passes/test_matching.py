@@ -70,7 +70,10 @@ class RaisesAt(SineOfSine):
 class RaisesInMatches(SineOfSine):
     """Fails while it looks."""
 
+    asked = 0
+
     def matches(self, graph: GraphView, anchor: Unary) -> Iterator[Match]:
+        self.asked += 1
         yield from super().matches(graph, anchor)
         raise ZeroDivisionError("while looking")
 
@@ -163,10 +166,12 @@ def test_a_pattern_that_fails_while_it_looks_is_ignored(
     sketch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     view = sines(sketch(), 3).view()
-    rewriter = Rewriter(view, PatternTable([RaisesInMatches(), SineOfSine()]))
+    broken = RaisesInMatches()
+    rewriter = Rewriter(view, PatternTable([broken, SineOfSine()]))
     with caplog.at_level(logging.WARNING):
         found = [rewriter.candidates() for _ in range(3)]
     assert [{c.pattern.name() for c in cs} for cs in found] == [{"sine_of_sine"}] * 3
+    assert broken.asked == 1
     assert len(caplog.records) == 1, "one warning, not one a node"
     message = caplog.records[0].getMessage()
     assert "raises_in_matches" in message
@@ -270,6 +275,22 @@ def test_a_failing_clean_up_does_not_undo_the_step(sketch: Any) -> None:
     rewriter.apply(next(c for c in rewriter.candidates() if not c.pattern.cleanup))
     rewriter.editor.finish()
     assert sum(" cos(" in line for line in text(view.graph)) == 1
+
+
+def test_a_clean_up_that_is_interrupted_undoes_the_step_too(sketch: Any) -> None:
+    class Interrupts(RemoveDoubleNegation):
+        def matches(self, graph: GraphView, anchor: Unary) -> Iterator[Match]:
+            if anchor.function == "cos":
+                raise KeyboardInterrupt
+            yield from ()
+
+    view = sines(sketch()).view()
+    rewriter = Rewriter(view, PatternTable([SineOfSine(), Interrupts()]))
+    before = state(view)
+    (candidate,) = rewriter.candidates()
+    with pytest.raises(KeyboardInterrupt):
+        rewriter.apply(candidate)
+    assert state(view) == before
 
 
 def test_a_candidate_can_be_found_again(sketch: Any) -> None:

@@ -589,6 +589,8 @@ NOT_READ = [
     sp(torch.cat, [x, y], out=y),
     sp(torch.tanh, x, out=y),
     sp(torch.add, x, 2, y),
+    sp(torch.cat, [x, y], 1, dim=0),
+    sp(torch.add, x, y, other=x),
     sp(torch.clamp, x, x, y),
     sp(torch.cat, [x, Arg("xd", sp("double", x))]),
     sp(get, x, (all_, slice(0, 6, 2))),

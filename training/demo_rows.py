@@ -1,0 +1,260 @@
+"""Runs the rows of the demo: compiles in parallel, then measures one after another with nothing else
+running, and loses nothing when a worker dies or the time is up.
+
+Policy only: what a worker does is `demo_worker.work`, how one is started the caller's business.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
+
+from passwright.training.demo_report import Row, State
+from passwright.training.demo_worker import DEFAULT, Job
+
+#: Seconds that measuring one row may take beyond what it was allowed, and within which a worker that
+#: was asked to stop must do so.
+_GRACE = 20.0
+_TICK = 0.5
+
+TIME_LIMIT, STOPPED = "time limit", "stopped"
+
+
+class Worker(Protocol):
+    """A started job: its messages come over `connection`."""
+
+    connection: Connection
+
+    def stop(self) -> None:
+        """Ends it, whatever it is doing."""
+
+    def last_words(self) -> str:
+        """What it left behind, where it ended without a message."""
+
+
+class Reporter(Protocol):
+    """Who is told how it goes."""
+
+    def working_on(self, what: str) -> None: ...
+
+    def finished(self, line: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Wall seconds for everything (None: no limit), compiles at a time, and workers alive at a time,
+    each of which holds a model."""
+
+    seconds: float | None
+    parallel: int
+    alive: int
+
+
+class Rows:
+    """The rows of one demo, by job; `finish` gives them all, also after an interrupt."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        launch: Callable[[Job], Worker],
+        limits: Limits,
+        reporter: Reporter,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.jobs = jobs
+        self._launch = launch
+        self._limits = limits
+        self._reporter = reporter
+        self._clock = clock
+        self._deadline = clock() + limits.seconds if limits.seconds else float("inf")
+        self._rows: dict[Job, Row] = {}
+        self._compiling: dict[Connection, tuple[Job, Worker]] = {}
+        self._compiled: list[tuple[Job, Worker, dict[str, Any]]] = []
+
+    def run(self) -> None:
+        """Does what the time allows. KeyboardInterrupt passes through, with all workers ended."""
+        queue = deque(self.jobs)
+        try:
+            while queue:
+                self._compile(queue)
+                self._measure()
+        finally:
+            for worker in self._alive():
+                worker.stop()
+
+    def finish(self, why: str = TIME_LIMIT) -> tuple[Row, ...]:
+        """A row for each job, in their order; `why` the missing ones were not run."""
+        return tuple(self._rows.get(job) or _row(job, State.NOT_RUN, why) for job in self.jobs)
+
+    # ---- compiling
+
+    def _compile(self, queue: deque[Job]) -> None:
+        """Compiles as many of the queue as may be alive at a time."""
+        while self._compiling or (queue and len(self._compiled) < self._limits.alive):
+            while queue and self._has_room():
+                self._start(queue.popleft())
+            left = self._deadline - self._clock() - self._reserve()
+            if left <= 0:
+                self._give_up(queue)
+                return
+            self._show()
+            for connection in wait([*self._compiling], timeout=min(left, _TICK)):
+                assert isinstance(connection, Connection)
+                self._receive(connection)
+
+    def _has_room(self) -> bool:
+        busy = len(self._compiling)
+        return busy < self._limits.parallel and busy + len(self._compiled) < self._limits.alive
+
+    def _reserve(self) -> float:
+        """Seconds that measuring what is compiled will take, and one row more."""
+        measuring = [job.measure_seconds for job, _, _ in self._compiled]
+        measuring += [job.measure_seconds for job, _ in self._compiling.values()][:1]
+        return 1.5 * sum(measuring)
+
+    def _start(self, job: Job) -> None:
+        try:
+            worker = self._launch(job)
+        except OSError as error:
+            self._record(_row(job, State.FAILED, f"no worker process: {error}"), job)
+            return
+        self._compiling[worker.connection] = (job, worker)
+
+    def _receive(self, connection: Connection) -> None:
+        job, worker = self._compiling.pop(connection)
+        message = _received(connection, worker)
+        if "compiled" not in message:
+            worker.stop()
+            self._record(_row(job, State.FAILED, message["failed"]), job)
+            return
+        compiled = message["compiled"]
+        if compiled[DEFAULT] is None:
+            worker.stop()
+            self._record(_row(job, State.EQUAL, compiled=compiled), job)
+            return
+        self._compiled.append((job, worker, compiled))
+
+    def _give_up(self, queue: deque[Job]) -> None:
+        for job, worker in self._compiling.values():
+            worker.stop()
+            self._record(_row(job, State.NOT_RUN, TIME_LIMIT), job)
+        self._compiling.clear()
+        while queue:
+            job = queue.popleft()
+            self._record(_row(job, State.NOT_RUN, TIME_LIMIT), job)
+
+    # ---- measuring
+
+    def _measure(self) -> None:
+        while self._compiled:
+            job, worker, compiled = self._compiled[0]
+            self._reporter.working_on(f"measuring {job.title}")
+            row = self._measured(job, worker, compiled)
+            self._compiled.pop(0)
+            worker.stop()
+            self._record(row, job)
+
+    def _measured(self, job: Job, worker: Worker, compiled: dict[str, Any]) -> Row:
+        try:
+            worker.connection.send("measure")
+        except OSError:
+            pass  # it has died; receiving says so
+        if not worker.connection.poll(job.measure_seconds + _GRACE):
+            return _row(job, State.FAILED, "measuring does not end", compiled)
+        message = _received(worker.connection, worker)
+        if "measured" not in message:
+            return _row(job, State.FAILED, message["failed"], compiled)
+        return _row(job, State.MEASURED, compiled=compiled, measured=message["measured"])
+
+    # ---- telling
+
+    def _record(self, row: Row, job: Job) -> None:
+        self._rows[job] = row
+        self._reporter.finished(f"{job.title}: {_summary(row)}")
+
+    def _show(self) -> None:
+        titles = [job.title for job, _ in self._compiling.values()]
+        waiting = f"; {len(self._compiled)} wait to be measured" if self._compiled else ""
+        self._reporter.working_on(f"compiling {', '.join(titles)}{waiting}")
+
+    def _alive(self) -> Iterable[Worker]:
+        yield from (worker for _, worker in self._compiling.values())
+        yield from (worker for _, worker, _ in self._compiled)
+
+
+def _received(connection: Connection, worker: Worker) -> dict[str, Any]:
+    try:
+        message: dict[str, Any] = connection.recv()
+    except (EOFError, OSError):
+        return {"failed": worker.last_words()}
+    return message
+
+
+def _row(
+    job: Job,
+    state: State,
+    why: str = "",
+    compiled: dict[str, Any] | None = None,
+    measured: dict[str, Any] | None = None,
+) -> Row:
+    batch = compiled["batch"] if compiled else job.batch
+    return Row(job.model, job.train, batch, state, why, compiled, measured)
+
+
+def _summary(row: Row) -> str:
+    if row.state in (State.FAILED, State.NOT_RUN):
+        return f"{row.state}: {row.why}"
+    if row.state is State.EQUAL:
+        return "no step chosen"
+    gain = row.gain
+    return f"{gain.speedup:.2f}x" if gain else "could not be measured"
+
+
+class ProcessWorker:
+    """A job in a process of its own."""
+
+    def __init__(self, context: Any, work: Callable[[Job, Connection], None], job: Job) -> None:
+        self._job = job
+        self.connection, theirs = context.Pipe()
+        self._process = context.Process(target=work, args=(job, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def stop(self) -> None:
+        """Ends it with the compilers that it has started."""
+        self.connection.close()
+        if self._process.is_alive():
+            self._signal(signal.SIGTERM)
+            self._process.join(_GRACE)
+        if self._process.is_alive():
+            self._signal(signal.SIGKILL)
+            self._process.join()
+
+    def _signal(self, number: signal.Signals) -> None:
+        pid = self._process.pid
+        try:
+            if pid is not None and os.getpgid(pid) == pid:  # it has made itself a group
+                os.killpg(pid, number)
+            else:
+                self._process.kill()
+        except ProcessLookupError:
+            pass
+
+    def last_words(self) -> str:
+        self._process.join(_GRACE)
+        code = self._process.exitcode
+        how = f"the worker ended with exit code {code}"
+        if code is not None and code < 0:
+            how = f"the worker was killed by signal {-code}"
+        try:
+            lines = self._job.log.read_text(encoding="utf-8", errors="replace").split("\n")
+        except OSError:
+            lines = []
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f"{how}: {last}" if last else how
