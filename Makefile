@@ -26,7 +26,7 @@ FOLDERS := passes features scheduler training data
 # One thread a worker: two workers with a thread pool each would fight for two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 
-.PHONY: help setup demo test test-all gpu-test lint format typecheck wheel clean FORCE
+.PHONY: help setup demo test test-all gpu-test lint format typecheck readme wheel clean FORCE
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ typecheck: setup $(addprefix $(TYPED)/,$(FOLDERS)) ## mypy --strict alone
 $(TYPED)/%:
 	@mkdir -p $(TYPED)
 	@ln -sfn ../../../$* $@
+
+readme: setup ## Write the README's tables from the runs in data/reports
+	$(BIN)/python -m passwright.training.readme README.md || true
 
 wheel: setup ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build

@@ -311,8 +311,10 @@ class GraphEditor(FakeRuns, Builders):
             late = [user for node in run for user in node.users if user < node]
             if not late:
                 continue
+            # A late user inside the run is an insertion that needs what comes after it.
             moving = _dependants(min(late), run)
-            if any(source in moving for node in run for source in node.all_input_nodes):
+            sources = (source for node in run for source in node.all_input_nodes)
+            if min(late) >= run[0] or any(source in moving for source in sources):
                 raise IllegalRewrite(f"{run[-1].name} would depend on itself")
             place = run[-1]
             for member in moving:

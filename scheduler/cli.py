@@ -228,7 +228,7 @@ def demo(
     from passwright.scheduler.commands.models import pick_device
 
     request = run.Request.of(
-        models=models.split(",") if models else None,
+        models=models,
         batch=batch,
         full=full,
         time_limit=time_limit,

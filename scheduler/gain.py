@@ -48,7 +48,7 @@ class GainModel(ABC):
     def version(self) -> str:
         """Changes whenever predictions may change; part of every plan's key."""
 
-    def stop_when(self, late: Callable[[], bool]) -> None:
+    def stop_when(self, late: Callable[[], bool]) -> None:  # noqa: B027 (not every model asks)
         """From when `late()` holds, candidates may be refused unseen, with OUT_OF_TIME.
 
         For a model that works through candidates one by one; one that is quick need not ask.

@@ -19,7 +19,6 @@ from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Prediction
 from passwright.scheduler.plan import LeftOut, Plan, Step
 from passwright.scheduler.settings import Settings
 
-
 _SO_FAR = "time budget reached: the plan so far"
 
 

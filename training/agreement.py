@@ -44,7 +44,8 @@ def without_dropout(module: nn.Module) -> nn.Module:
     for layer in module.modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd):
             layer.p = 0.0
-        for name, value in vars(layer).items():
+        attributes: dict[str, Any] = dict(vars(layer))
+        for name, value in attributes.items():
             if "dropout" in name and isinstance(value, float):
                 setattr(layer, name, 0.0)
     return module

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
@@ -50,10 +51,10 @@ class Entry:
 
 
 ENTRIES = (
-    Entry("zoo:rechub/MMOE", "?fields=9"),
-    Entry("zoo:deepctr/PLE", "?fields=9"),
-    Entry("zoo:deepctr/AutoInt", "?fields=9"),
-    Entry("zoo:torchfm/FFM", "?fields=13"),
+    Entry("zoo:rechub/MMOE", "?fields=9,experts=4"),
+    Entry("zoo:deepctr/PLE", "?fields=9,experts=1"),
+    Entry("zoo:deepctr/AutoInt", "?fields=6"),
+    Entry("zoo:torchfm/FFM", "?fields=9"),
     # Without parameters, hence nothing to train.
     Entry("own:split_cat", "", (False,)),
     Entry("own:norm_branches", "?fields=16"),
@@ -77,7 +78,7 @@ class Request:
     def of(
         cls,
         *,
-        models: Sequence[str] | None = None,
+        models: str | None = None,
         batch: int | None = None,
         full: bool = False,
         time_limit: float | None = None,
@@ -85,9 +86,13 @@ class Request:
         seed: int = 0,
         settings: Settings,
     ) -> Request:
-        """Checks every name first: raises WorkloadError for one that nobody knows."""
+        """Checks every name first: raises WorkloadError for one that nobody knows.
+
+        `models` are separated by commas, as sizes are: `zoo:rechub/MMOE?fields=9,experts=4,own:mmoe`.
+        """
         limit = time_limit or (None if full else TIME_LIMIT_SECONDS)
-        entries = [_entry(name) for name in models] if models else ENTRIES
+        names = re.split(r",(?=\s*\w+:)", models) if models else ()
+        entries = [_entry(name) for name in names] or ENTRIES
         jobs = tuple(
             (workloads.find(entry.name + ("" if full else entry.small)).name, train)
             for entry in entries

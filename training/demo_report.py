@@ -51,7 +51,7 @@ class Row:
 
     @property
     def _torch_plans(self) -> list[dict[str, Any]]:
-        return [p["plan"] for p in self.plans if p["plan"]["level"] == "torch"]
+        return [entry for entry in self.plans if entry["plan"]["level"] == "torch"]
 
     @property
     def ops(self) -> tuple[int, int] | None:
@@ -59,7 +59,10 @@ class Row:
         plans = self._torch_plans
         if not plans:
             return None
-        return sum(p["ops_before"] for p in plans), sum(p["ops_after"] for p in plans)
+        before, after = (
+            sum(int(p["plan"][when]) for p in plans) for when in ("ops_before", "ops_after")
+        )
+        return before, after
 
     @property
     def steps(self) -> int:
@@ -70,13 +73,13 @@ class Row:
     def predicted(self) -> Interval | None:
         """Predicted log gain at Torch-IR; several graphs count by their ops."""
         plans = self._torch_plans
-        total = sum(p["ops_before"] for p in plans)
-        if not total:
+        weights = [int(p["plan"]["ops_before"]) for p in plans]
+        if not sum(weights):
             return None
 
         def mean(bound: str) -> float:
-            gains = (sum(s["gain"][bound] for s in p["steps"]) * p["ops_before"] for p in plans)
-            return sum(gains) / total
+            gains = [float(p["predicted"][bound]) for p in plans]
+            return sum(g * w for g, w in zip(gains, weights, strict=True)) / sum(weights)
 
         return Interval(mean("mean"), mean("lower"), mean("upper"))
 
@@ -88,7 +91,7 @@ class Row:
         own = "loops" if kind == "cpu" else "fused"
         ours = self.compiled[PASSWRIGHT]
         before, after = (
-            sum(graph["extern"] + graph[own] for graph in compiled["kernels"])
+            sum(int(graph["extern"] + graph[own]) for graph in compiled["kernels"])
             for compiled in (self.compiled[DEFAULT] or ours, ours)
         )
         return before, after
@@ -105,7 +108,7 @@ class Row:
     @property
     def planning_seconds(self) -> float | None:
         """Of all plans; part of our compile seconds."""
-        return sum(plan["seconds"] for plan in self.plans) if self.plans else None
+        return sum(float(p["seconds"]) for p in self.plans) if self.plans else None
 
     @property
     def comparison(self) -> Comparison | None:
@@ -115,6 +118,11 @@ class Row:
     def gain(self) -> Gain | None:
         """Measured log gain over default compile."""
         return self.comparison.gains.get(PASSWRIGHT) if self.comparison else None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What Passwright warned of while it compiled."""
+        return self.compiled[PASSWRIGHT]["warnings"] if self.compiled else []
 
     @property
     def agreement(self) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
@@ -161,10 +162,8 @@ class Rows:
             self._record(row, job)
 
     def _measured(self, job: Job, worker: Worker, compiled: dict[str, Any]) -> Row:
-        try:
+        with suppress(OSError):  # it has died; receiving says so
             worker.connection.send("measure")
-        except OSError:
-            pass  # it has died; receiving says so
         if not worker.connection.poll(job.measure_seconds + _GRACE):
             return _row(job, State.FAILED, "measuring does not end", compiled)
         message = _received(worker.connection, worker)
@@ -238,13 +237,11 @@ class ProcessWorker:
 
     def _signal(self, number: signal.Signals) -> None:
         pid = self._process.pid
-        try:
+        with suppress(ProcessLookupError):
             if pid is not None and os.getpgid(pid) == pid:  # it has made itself a group
                 os.killpg(pid, number)
             else:
                 self._process.kill()
-        except ProcessLookupError:
-            pass
 
     def last_words(self) -> str:
         self._process.join(_GRACE)

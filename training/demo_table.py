@@ -87,26 +87,23 @@ def _agrees(row: Row) -> str:
 
 def notes(report: Report) -> list[str]:
     """What has to be known to read the table, a sentence or two each."""
-    device, versions = report.device, report.versions
-    where = device["name"] + (f", {report.threads} threads" if device["kind"] == "cpu" else "")
-    triton = f", Triton {versions['triton']}" if versions.get("triton") else ""
-    cuda = f", CUDA {versions['cuda']}" if versions.get("cuda") else ""
+    on_cpu = report.device["kind"] == "cpu"
+    own = "outermost loops in Inductor's C++ code" if on_cpu else "Triton kernels"
     lines = [
-        f"{where}; torch {versions['torch']}{triton}{cuda}, Passwright {versions['passwright']},"
-        f" Python {versions['python']}, {report.date}; {report.seconds:.0f} s in all.",
-        "Gains are over torch.compile with Inductor's defaults; 1.10x is 10 % faster. A tie cannot be"
-        " told from the noise of its own run.",
-        "Ops are nodes of Dynamo's graph."
-        + (
-            " Kernels are library calls and outermost loops in Inductor's C++ code,"
-            if device["kind"] == "cpu"
-            else " Kernels are library calls and Triton kernels,"
-        )
-        + " backward included in training.",
-        "Compiles start with empty caches, and with dropout at rate 0."
-        " Agrees: outputs and gradients are about as far from a float64 run as eager is"
-        + _without_oracle(report.rows)
-        + ".",
+        _where(report),
+        (
+            "Gains are over torch.compile with Inductor's defaults; 1.10x is 10 % faster. A tie"
+            " cannot be told from the noise of its own run."
+        ),
+        (
+            f"Ops are nodes of Dynamo's graph; kernels are library calls and {own}, backward"
+            " included in training."
+        ),
+        (
+            "Compiles start with empty caches, and with dropout at rate 0. Agrees: outputs and"
+            " gradients are about as far from a float64 run as eager is"
+            f"{_without_oracle(report.rows)}."
+        ),
     ]
     if any(row.state is State.EQUAL for row in report.rows):
         lines.append(
@@ -117,13 +114,23 @@ def notes(report: Report) -> list[str]:
     stored = sum(plan["stored"] for plan in plans)
     if stored:
         lines.append(
-            f"{stored} of {len(plans)} plans came from the plan store, so the compile seconds of"
-            " these do not hold the planning."
+            f"{stored} of {len(plans)} plans came from the plan store: planning was done before."
         )
-    for row in report.rows:
-        for warning in row.compiled["passwright"].get("warnings", ()) if row.compiled else ():
-            lines.append(f"{row.model} {row.phase}: {warning}")
-    return lines
+    warnings = [
+        f"{row.model} {row.phase}: {warning}" for row in report.rows for warning in row.warnings
+    ]
+    return lines + warnings
+
+
+def _where(report: Report) -> str:
+    device, versions = report.device, report.versions
+    threads = f", {report.threads} threads" if device["kind"] == "cpu" else ""
+    parts = [f"{device['name']}{threads}; torch {versions['torch']}"]
+    parts += [f"{title} {versions[key]}" for key, title in _PARTS.items() if versions.get(key)]
+    return f"{', '.join(parts)}; {report.date}, {report.seconds:.0f} s in all."
+
+
+_PARTS = {"triton": "Triton", "cuda": "CUDA", "passwright": "Passwright", "python": "Python"}
 
 
 def _without_oracle(rows: Sequence[Row]) -> str:

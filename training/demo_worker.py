@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -58,7 +58,7 @@ def work(job: Job, connection: Connection) -> None:
     """The life of a worker process. Sends {"compiled": ...}, awaits a word, sends {"measured": ...};
     {"failed": why} in place of either."""
     os.setpgrp()  # so that it can be ended together with the compilers that it runs
-    os.makedirs(job.directory, exist_ok=True)
+    Path(job.directory).mkdir(parents=True, exist_ok=True)
     log = os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     # Libraries and compilers print; the table is not the place for that.
     os.dup2(log, 1)
@@ -127,7 +127,7 @@ class Prepared:
         with (
             cold_cache(Path(self.job.directory)),
             capture_kernels() as kernels,
-            collect_plans() if ours else nullcontext([]) as plans,
+            collect_plans() as plans,  # none come from default compile
             _collected_warnings() as warnings,
         ):
             wall, cpu = time.perf_counter(), _cpu_seconds()
@@ -146,6 +146,7 @@ class Prepared:
             "plans": [
                 {
                     "plan": json.loads(applied.plan.to_json()),
+                    "predicted": asdict(applied.plan.predicted),
                     "path": str(applied.path),
                     "stored": applied.stored,
                     "seconds": applied.seconds,
@@ -199,8 +200,8 @@ def warm_up(device: str, *, threads: int) -> None:
     def model(ids: torch.Tensor) -> torch.Tensor:
         joined = torch.cat([table(ids), table(ids + 1)], dim=1)
         x = torch.nn.functional.layer_norm(layer(joined), [16])
-        first, second = x.split(8, dim=1)
-        return first.relu() * torch.softmax(second, dim=1)
+        first, second = torch.split(x, 8, dim=1)
+        return torch.relu(first) * torch.softmax(second, dim=1)
 
     ids = torch.arange(4, device=device)
     with fresh_cache(), torch.no_grad():

@@ -170,7 +170,7 @@ def self_test(device: torch.device) -> Finding:
     """Compiles a function of three ops with the backend and compares it with eager."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
-        first, second = x.split(8, dim=1)
+        first, second = torch.split(x, 8, dim=1)
         return torch.cat([first, second.sin()], dim=1)
 
     x = torch.arange(64.0, device=device).reshape(4, 16) / 64

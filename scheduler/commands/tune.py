@@ -16,7 +16,7 @@ from passwright.scheduler.commands.console import FAILED, console, print_json, p
 from passwright.scheduler.commands.models import Subject
 from passwright.scheduler.commands.show_plan import duration
 from passwright.scheduler.comparison import Comparison
-from passwright.scheduler.graph_pass import aten_options
+from passwright.scheduler.graph_pass import aten_passes
 from passwright.scheduler.inductor import compile_with_inductor, torch_versions
 from passwright.scheduler.optimize import Scheduler, collect_plans
 from passwright.scheduler.plan import Plan, speedup
@@ -52,10 +52,10 @@ def tune_model(subject: Subject, settings: Settings, *, again: bool) -> list[Tun
     graphs: list[TunedGraph] = []
 
     def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        options = aten_options(scheduler, {})
+        passes = aten_passes(scheduler)
 
         def compile_module(module: fx.GraphModule) -> Callable[..., Any]:
-            return compile_with_inductor(module, inputs, options=options)
+            return compile_with_inductor(module, inputs, passes=passes)
 
         seen: list[Tuned] = []
         with collect_plans() as plans:

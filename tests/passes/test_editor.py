@@ -513,6 +513,20 @@ def test_a_cycle_is_refused(sketch: Any) -> None:
     refused(s, [a, b], lambda e: e.replace(a, e.call(torch.neg, b)), "depend on itself")
 
 
+def test_a_batch_of_dependent_members_is_refused(sketch: Any) -> None:
+    """Directly dependent, so that the batch itself is an early user; and through another node."""
+    for between in ([], [torch.neg], [torch.neg, torch.cos]):
+        s = sketch()
+        x = s.input(3)
+        a = value = s.call(torch.sin, x)
+        for target in between:
+            value = s.call(target, value)
+        b = s.call(torch.sin, value)
+        s.output(s.call(torch.exp, b))
+        for order in ([a, b], [b, a]):
+            refused(s, order, lambda e, o=order: _batched(e, *o), "depend on itself")  # type: ignore[misc]
+
+
 @pytest.mark.parametrize(
     "between",
     [

@@ -41,6 +41,8 @@ class _Entry:
     options: dict[str, Any] = field(default_factory=dict)
     linear_part: bool = True  # a first argument for the linear part, as most ranking models take
     history: bool = False
+    experts: int | None = None
+    per_expert: tuple[str, ...] = ()  # the options that say how many
 
 
 _ENTRIES = {
@@ -57,12 +59,16 @@ _ENTRIES = {
     "NFM": _Entry("nfm", "NFM"),
     "AFN": _Entry("afn", "AFN"),
     "PNN": _Entry("pnn", "PNN", linear_part=False),
-    "MMOE": _Entry("mmoe", "MMOE", {"num_experts": 8, **TASKS}, linear_part=False),
+    "MMOE": _Entry(
+        "mmoe", "MMOE", TASKS, linear_part=False, experts=8, per_expert=("num_experts",)
+    ),
     "PLE": _Entry(
         "ple",
         "PLE",
-        {"shared_expert_num": 2, "specific_expert_num": 2, **TASKS},
+        TASKS,
         linear_part=False,
+        experts=2,
+        per_expert=("shared_expert_num", "specific_expert_num"),
     ),
     "SharedBottom": _Entry("sharedbottom", "SharedBottom", linear_part=False),
     "ESMM": _Entry("esmm", "ESMM", linear_part=False),
@@ -97,8 +103,9 @@ def _construct(entry: _Entry, setup: Setup) -> nn.Module:
     arguments: list[Any] = [columns, columns] if entry.linear_part else [columns]
     if entry.history:
         arguments.append(list(HISTORY))
+    options = entry.options | dict.fromkeys(entry.per_expert, setup.experts)
     # The models keep the device for tensors that forward makes, so moving them is not enough.
-    model = cls(*arguments, **entry.options, seed=setup.seed, device=str(setup.device))
+    model = cls(*arguments, **options, seed=setup.seed, device=str(setup.device))
     return redraw(model.cpu())
 
 
@@ -144,6 +151,7 @@ WORKLOADS: tuple[Workload, ...] = tuple(
         PACKAGE,
         partial(_construct, entry),
         partial(_matrix, entry.history),
+        experts=entry.experts,
     )
     for name, entry in _ENTRIES.items()
 )

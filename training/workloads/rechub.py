@@ -34,7 +34,8 @@ class _Fields:
     rechub keeps a field's embedding table on its description, so no two models may share one.
     """
 
-    def __init__(self, fields: Fields) -> None:
+    def __init__(self, fields: Fields, experts: int = 0) -> None:
+        self.experts = experts
         self._api = require("torch_rechub.basic.features", PACKAGE)
         self.sparse = [self._sparse(name) for name in fields.categorical]
         self.dense = [self._api.DenseFeature(name) for name in fields.numerical]
@@ -72,6 +73,10 @@ def _mlp(*widths: int) -> dict[str, Any]:
 
 def _towers(width: int) -> list[dict[str, Any]]:
     return [_mlp(width) for _ in range(TASKS)]
+
+
+# The usual number, of models where it can be chosen.
+_EXPERTS = {"MMOE": 8}
 
 
 def _halves(columns: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -121,7 +126,10 @@ _MULTI_TASK: dict[str, tuple[str, _Construct]] = {
         "sharedbottom",
         lambda api, f: api.SharedBottom(f.all, _CLASSIFY, _mlp(256, 128), _towers(64)),
     ),
-    "MMOE": ("mmoe", lambda api, f: api.MMOE(f.all, _CLASSIFY, 8, _mlp(128, 64), _towers(32))),
+    "MMOE": (
+        "mmoe",
+        lambda api, f: api.MMOE(f.all, _CLASSIFY, f.experts, _mlp(128, 64), _towers(32)),
+    ),
     "AITM": ("aitm", lambda api, f: api.AITM(f.all, TASKS, _mlp(128, 64), _towers(32))),
     "ESMM": (
         "esmm",
@@ -140,7 +148,7 @@ def _fields_and_history(draw: InputSource) -> tuple[dict[str, Tensor]]:
 
 
 def _construct(module: str, make: _Construct, setup: Setup) -> nn.Module:
-    fields = _Fields(Fields.of(setup.size))
+    fields = _Fields(Fields.of(setup.size), setup.experts)
     return redraw(make(require(f"torch_rechub.models.{module}", PACKAGE), fields))
 
 
@@ -165,7 +173,14 @@ def _group(
     inputs: Callable[[InputSource], tuple[Any, ...]] = _fields,
 ) -> list[Workload]:
     return [
-        Workload(f"zoo:rechub/{name}", family, PACKAGE, partial(_construct, module, make), inputs)
+        Workload(
+            f"zoo:rechub/{name}",
+            family,
+            PACKAGE,
+            partial(_construct, module, make),
+            inputs,
+            experts=_EXPERTS.get(name),
+        )
         for name, (family, make) in table.items()
     ]
 

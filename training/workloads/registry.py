@@ -60,8 +60,8 @@ def names(source: str | None = None) -> list[str]:
 def find(name: str) -> Workload:
     """The workload of that name, `zoo:rechub/MMOE` or shorter `rechub:MMOE`.
 
-    `zoo:rechub/MMOE?fields=9` is the same model with 9 fields; for our own models they are the
-    pieces or branches.
+    `zoo:rechub/MMOE?fields=9,experts=4` is the same model with 9 fields and 4 experts; the fields
+    of our own models are pieces or branches.
 
     Raises:
         WorkloadError: there is none; the message holds the closest names.
@@ -72,10 +72,13 @@ def find(name: str) -> Workload:
         raise WorkloadError(f"unknown workload {name!r}; {_suggestion(short_name(name))}")
     if not query:
         return workload
-    key, _, value = query.partition("=")
-    if key != "fields" or not value.isdecimal():
-        raise WorkloadError(f"?{query} is not understood; only ?fields=NUMBER may follow a name")
-    return workload.sized(int(value))
+    sizes = dict(item.partition("=")[::2] for item in query.split(","))
+    if not sizes.keys() <= {"fields", "experts"} or not all(map(str.isdecimal, sizes.values())):
+        raise WorkloadError(
+            f"?{query} is not understood; fields=NUMBER and experts=NUMBER may follow a name,"
+            " joined by a comma"
+        )
+    return workload.sized(**{key: int(value) for key, value in sizes.items()})
 
 
 def build(

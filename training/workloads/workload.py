@@ -20,8 +20,8 @@ from passwright.passes.errors import WorkloadError
 from passwright.training.workloads.inputs import FIELDS, InputSource
 
 INSTALL_ZOO = "pip install 'passwright[zoo]'"
-#: Fewer fields than this are no model of interactions between fields.
-SMALLEST = 3
+#: With fewer there is nothing left of what the models do with several.
+SMALLEST = {"fields": 3, "experts": 1}
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Setup:
     device: torch.device
     #: How many fields, pieces or branches.
     size: int = FIELDS
+    #: How many experts of each kind.
+    experts: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Workload:
         batch: the batch that is used when none is asked for.
         size: how many fields, pieces or branches the model has, which decides how long it compiles;
             None where nothing of the kind can be chosen.
+        experts: likewise, how many experts of each kind a multi-task model has.
     """
 
     name: str
@@ -57,18 +60,30 @@ class Workload:
     inputs: Callable[[InputSource], tuple[Any, ...]]
     batch: int = 512
     size: int | None = FIELDS
+    experts: int | None = None
 
-    def sized(self, size: int) -> Workload:
-        """The same model with another number of fields, pieces or branches.
+    def sized(self, *, fields: int | None = None, experts: int | None = None) -> Workload:
+        """The same model with another number of fields (pieces, branches) or of experts.
 
         Raises:
-            WorkloadError: it cannot be chosen for this model, or is too small.
+            WorkloadError: that cannot be chosen for this model, or is too small.
         """
-        if self.size is None:
-            raise WorkloadError(f"{self.name} has no number of fields to choose")
-        if size < SMALLEST:
-            raise WorkloadError(f"{self.name} needs at least {SMALLEST} fields, not {size}")
-        return replace(self, name=f"{self.name}?fields={size}", size=size)
+        chosen: list[str] = []
+        wanted = (("fields", fields, self.size), ("experts", experts, self.experts))
+        for what, number, usual in wanted:
+            if number is None:
+                continue
+            if usual is None:
+                raise WorkloadError(f"{self.name} has no number of {what} to choose")
+            if number < SMALLEST[what]:
+                raise WorkloadError(f"{self.name} needs {SMALLEST[what]} {what} or more")
+            chosen.append(f"{what}={number}")
+        return replace(
+            self,
+            name="?".join([self.name, ",".join(chosen)]) if chosen else self.name,
+            size=fields or self.size,
+            experts=experts or self.experts,
+        )
 
     @property
     def source(self) -> str:
@@ -97,7 +112,7 @@ class Workload:
         Raises:
             WorkloadError: the package that holds the model is not installed.
         """
-        setup = Setup(seed, torch.device(device), self.size or FIELDS)
+        setup = Setup(seed, torch.device(device), self.size or FIELDS, self.experts or 0)
         with quiet(), seeded(seed):
             module = self.construct(setup)
         module = module.to(setup.device).train(train)

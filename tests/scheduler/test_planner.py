@@ -1,0 +1,424 @@
+"""Planning policy, with a gain model that says what the test wants it to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+
+from passwright.passes.editor import GraphEditor
+from passwright.passes.errors import IllegalRewrite
+from passwright.passes.graph import GraphView
+from passwright.passes.matching import Rewriter
+from passwright.passes.ops import Unary
+from passwright.passes.pattern import Candidate, Direction, Exactness, Match, Pattern, match
+from passwright.passes.table import PatternTable
+from passwright.passes.testing import capture, text
+from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Interval, Prediction
+from passwright.scheduler.plan import Plan
+from passwright.scheduler.planner import Planner, replay
+from passwright.scheduler.settings import Settings
+
+
+class _Rename(Pattern):
+    """f(x) becomes g(x), which is wrong, and all that a test of policy needs."""
+
+    direction = Direction.VERTICAL
+    exactness = Exactness.REASSOCIATING
+    anchors = frozenset({Unary})
+    before, after = "", torch.sin
+
+    def matches(self, graph: GraphView, anchor: Unary) -> Iterator[Match]:
+        if anchor.function == self.before:
+            yield match(anchor)
+
+    def rewrite(self, m: Match, edit: GraphEditor) -> None:
+        edit.replace(m.anchor.node, edit.call(self.after, m.anchor.input))
+
+
+class TanhToSin(_Rename):
+    """First half of a way of two steps."""
+
+    before, after = "tanh", torch.sin
+
+
+class SinToCos(_Rename):
+    """Second half of it."""
+
+    before, after = "sin", torch.cos
+
+
+class ExpToLog(_Rename):
+    """A step by itself."""
+
+    before, after = "exp", torch.log
+
+
+class Lossy(_Rename):
+    """Only where the user accepts it."""
+
+    exactness = Exactness.RELAXED
+    before, after = "exp", torch.sqrt
+
+
+class TanhOfTanh(Pattern):
+    """Takes two neighbours, so that it conflicts with what takes one of them."""
+
+    direction = Direction.VERTICAL
+    exactness = Exactness.REASSOCIATING
+    anchors = frozenset({Unary})
+
+    def matches(self, graph: GraphView, anchor: Unary) -> Iterator[Match]:
+        inner = graph.producer(anchor.input, Unary)
+        if inner and anchor.function == inner.function == "tanh":
+            yield match(anchor, inner, inner=inner)
+
+    def rewrite(self, m: Match, edit: GraphEditor) -> None:
+        edit.replace(m.anchor.node, edit.call(torch.erf, m.inner.input))
+
+
+class Says(GainModel):
+    """Predicts by a function of the candidate: a number is gain and gain-to-go at once."""
+
+    version = "says"
+
+    def __init__(self, say: Callable[[Candidate], float | Prediction]) -> None:
+        self.say = say
+        self.asked: list[list[str]] = []
+        self.late: Callable[[], bool] = lambda: False
+
+    def stop_when(self, late: Callable[[], bool]) -> None:
+        self.late = late
+
+    def predict(
+        self,
+        rewriter: Rewriter,
+        candidates: Sequence[Candidate],
+        *,
+        training: bool,
+        ahead: bool = True,
+    ) -> list[Prediction]:
+        self.asked.append([c.pattern.name() for c in candidates])
+        return [as_prediction(self.say(c)) for c in candidates]
+
+
+def as_prediction(said: float | Prediction) -> Prediction:
+    if isinstance(said, Prediction):
+        return said
+    return Prediction(exactly(said), exactly(said))
+
+
+def exactly(gain: float) -> Interval:
+    return Interval(gain, gain, gain)
+
+
+def by_pattern(**gains: Any) -> Callable[[Candidate], Any]:
+    """What to say of each pattern; no gain of others."""
+    return lambda candidate: gains.get(candidate.pattern.name(), 0.0)
+
+
+@pytest.fixture(scope="module")
+def chains() -> fx.GraphModule:
+    """tanh(tanh(x)), exp(x) and exp(y)."""
+
+    def fn(x: Any, y: Any) -> Any:
+        return torch.tanh(torch.tanh(x)), torch.exp(x), torch.exp(y)
+
+    module, _ = capture(fn, (torch.randn(4), torch.randn(4)))
+    return module
+
+
+PATTERNS = (TanhToSin(), SinToCos(), ExpToLog())
+
+
+def rewriter_of(module: fx.GraphModule, *patterns: Pattern) -> Rewriter:
+    from passwright.scheduler.inductor import clone_for_compile
+
+    return Rewriter(GraphView(clone_for_compile(module).graph), PatternTable(patterns or PATTERNS))
+
+
+def plan(
+    module: fx.GraphModule,
+    model: GainModel | Callable[[Candidate], Any],
+    *patterns: Pattern,
+    clock: Callable[[], float] = lambda: 0.0,
+    **settings: Any,
+) -> tuple[Plan, list[str]]:
+    """The plan, and the calls of the graph that it leaves."""
+    model = model if isinstance(model, GainModel) else Says(model)
+    rewriter = rewriter_of(module, *patterns)
+    found = Planner(rewriter, model, Settings(**settings), training=False, clock=clock).plan()
+    rewriter.editor.finish()
+    rewriter.view.graph.lint()
+    lines = text(rewriter.view.graph)[:-1]
+    return found, [line.split(" = ")[1].partition("(")[0] for line in lines]
+
+
+def names(found: Plan) -> list[str]:
+    return [step.pattern for step in found.steps]
+
+
+def reasons(found: Plan) -> dict[str, str]:
+    return {left.label.partition(" ")[0]: left.reason for left in found.left}
+
+
+def test_nothing_is_done_where_nothing_gains(chains):
+    found, calls = plan(chains, lambda _: 0.0)
+    assert found.steps == ()
+    assert calls == ["tanh", "tanh", "exp", "exp"]
+    assert found.stopped == "no candidate expected to gain"
+    assert (found.ops_before, found.ops_after) == (4, 4)
+    assert set(reasons(found).values()) == {"gain not certain enough"}
+
+
+def test_what_gains_is_done_until_nothing_is_left(chains):
+    found, calls = plan(chains, by_pattern(exp_to_log=0.3), ExpToLog())
+    assert names(found) == ["exp_to_log"] * 2
+    assert calls.count("log") == 2
+    assert found.stopped == "no candidate left"
+    assert found.predicted == exactly(0.6)
+
+
+def test_a_round_asks_once_about_all_candidates(chains):
+    model = Says(by_pattern(tanh_to_sin=0.2, sin_to_cos=0.2, exp_to_log=0.2))
+    found, calls = plan(chains, model)
+    rounds = [asked for asked in model.asked if asked != ["clean_up"]]
+    assert rounds == [
+        ["exp_to_log", "exp_to_log", "tanh_to_sin", "tanh_to_sin"],
+        ["sin_to_cos", "sin_to_cos"],
+    ]
+    assert names(found)[-2:] == ["sin_to_cos"] * 2, "a later round sees what an earlier one made"
+    assert calls == ["cos", "cos", "log", "log"]
+
+
+def test_the_largest_lower_bound_goes_first(chains):
+    wide = Prediction(Interval(0.9, 0.05, 2.0), Interval(0.9, 0.05, 2.0))
+    found, _ = plan(chains, by_pattern(exp_to_log=wide, tanh_to_sin=0.2), TanhToSin(), ExpToLog())
+    assert names(found) == ["tanh_to_sin"] * 2 + ["exp_to_log"] * 2
+
+
+def test_of_two_that_conflict_the_better_is_done(chains):
+    say = by_pattern(tanh_of_tanh=0.5, tanh_to_sin=0.3)
+    found, calls = plan(chains, say, TanhOfTanh(), TanhToSin())
+    assert names(found) == ["tanh_of_tanh"]
+    assert "erf" in calls
+    assert reasons(found)["tanh_to_sin"].startswith("conflicts with tanh_of_tanh @ ")
+
+
+def test_a_candidate_that_waits_for_certainty_says_so(chains):
+    unsure, worse = Interval(0.2, -0.1, 0.5), Interval(-0.3, -0.4, -0.2)
+    say = by_pattern(
+        exp_to_log=Prediction(unsure, unsure),
+        tanh_to_sin=Prediction(worse, worse),
+        tanh_of_tanh=Prediction(exactly(0), exactly(0), refused="strides can be seen"),
+    )
+    found, _ = plan(chains, say, ExpToLog(), TanhToSin(), TanhOfTanh())
+    assert reasons(found) == {
+        "exp_to_log": "gain not certain enough",
+        "tanh_to_sin": "predicted slower",
+        "tanh_of_tanh": "strides can be seen",
+    }
+    assert all(left.gain.mean for left in found.left if left.label.startswith("exp"))
+
+
+def test_min_gain_is_the_users(chains):
+    assert plan(chains, by_pattern(exp_to_log=0.05), min_gain=0.1)[0].steps == ()
+    assert len(plan(chains, by_pattern(exp_to_log=0.05), min_gain=0.01)[0].steps) == 2
+
+
+def test_a_way_is_followed_through_a_step_that_loses(chains):
+    """tanh -> sin loses alone; sin -> cos then gains more."""
+
+    def say(candidate: Candidate) -> float | Prediction:
+        if candidate.pattern.name() == "sin_to_cos":
+            return 0.5
+        if candidate.pattern.name() == "tanh_to_sin":
+            with rewriter.rehearsal():
+                rewriter.apply(rewriter.find(candidate.anchor, candidate.key))
+                [after] = rewriter.candidates([rewriter.view.at(candidate.anchor)])
+            return Prediction(exactly(-0.1), exactly(0.4), ((after.anchor, after.key),))
+        return 0.0
+
+    rewriter = rewriter_of(chains)
+    planner = Planner(rewriter, Says(say), Settings(), training=False)
+    found = planner.plan()
+    assert names(found) == ["tanh_to_sin", "sin_to_cos"] * 2
+    assert [step.gain.mean for step in found.steps] == [-0.1, 0.5] * 2
+    assert found.predicted.mean == pytest.approx(0.8)
+
+
+def test_a_way_that_breaks_off_is_undone(chains):
+    promise = Prediction(exactly(-0.1), exactly(0.4), (("nowhere", "nothing"),))
+    found, calls = plan(chains, by_pattern(tanh_to_sin=promise), TanhToSin())
+    assert found.steps == ()
+    assert calls[:2] == ["tanh", "tanh"]
+    assert set(reasons(found).values()) == {"what should have followed it is no longer there"}
+
+
+def test_steps_at_the_end_that_prepared_nothing_are_undone(chains):
+    """A model that promises and does not deliver, and a user who takes losses into account."""
+    promise = Prediction(exactly(-0.1), exactly(0.2))
+    say = by_pattern(tanh_to_sin=promise, exp_to_log=0.3)
+    found, calls = plan(chains, say, TanhToSin(), ExpToLog(), min_gain=-0.2)
+    assert names(found) == ["exp_to_log"] * 2
+    assert calls[:2] == ["tanh", "tanh"]
+    assert reasons(found)["tanh_to_sin"] == "nothing that it prepared was worth doing"
+
+
+def test_a_plan_may_be_cut_down_to_nothing(chains):
+    promise = Prediction(exactly(-0.1), exactly(0.4))
+    found, calls = plan(chains, lambda _: promise, TanhToSin(), min_gain=-1.0)
+    assert found.steps == ()
+    assert calls == ["tanh", "tanh", "exp", "exp"]
+    assert found.ops_before == found.ops_after
+
+
+def test_max_steps(chains):
+    found, _ = plan(chains, lambda _: 0.3, max_steps=2)
+    assert len(found.steps) == 2
+    assert found.stopped == "max_steps reached"
+    assert "max_steps reached" in reasons(found).values()
+
+
+def test_the_time_budget_ends_between_rounds(chains):
+    seconds = iter(range(0, 1000, 10))
+    found, _ = plan(
+        chains, by_pattern(tanh_to_sin=0.2, sin_to_cos=0.2), clock=lambda: next(seconds),
+        time_budget=15.0,
+    )  # fmt: skip
+    assert names(found) == ["tanh_to_sin"] * 2, "the first round was begun in time"
+    assert found.stopped == "time budget reached: the plan so far"
+
+
+def test_a_model_that_was_stopped_leaves_the_plan_so_far(chains):
+    class Slow(Says):
+        def predict(self, rewriter, candidates, *, training, ahead=True):
+            found = super().predict(rewriter, candidates, training=training, ahead=ahead)
+            if not self.late():
+                return found
+            unseen = Prediction(exactly(0), exactly(0), refused=OUT_OF_TIME)
+            return [found[0], *[unseen] * (len(found) - 1)]
+
+    # The start, the round's beginning, and then it is late.
+    seconds = iter([0, 0, 0, *[99] * 99])
+    found, _ = plan(chains, Slow(lambda _: 0.3), clock=lambda: next(seconds), time_budget=9.0)
+    assert len(found.steps) == 1, "the one that was looked at in time"
+    assert found.stopped == "time budget reached: the plan so far"
+    assert OUT_OF_TIME in reasons(found).values()
+
+
+def test_patterns_that_lower_precision_need_consent(chains):
+    assert plan(chains, lambda _: 0.3, Lossy())[0].steps == ()
+    assert names(plan(chains, lambda _: 0.3, Lossy(), relaxed=True)[0]) == ["lossy"] * 2
+
+
+def test_a_candidate_that_turns_out_illegal_is_left_and_the_others_done(chains):
+    class Refuses(ExpToLog):
+        def rewrite(self, m: Match, edit: GraphEditor) -> None:
+            raise IllegalRewrite("not here")
+
+    found, calls = plan(chains, lambda _: 0.3, Refuses(), TanhToSin())
+    assert names(found) == ["tanh_to_sin"] * 2
+    assert calls.count("exp") == 2
+    assert reasons(found)["refuses"] == "no longer legal after an earlier step"
+
+
+def test_each_step_tells_what_it_changed(chains):
+    found, _ = plan(chains, by_pattern(exp_to_log=0.3), ExpToLog())
+    for step in found.steps:
+        removed, inserted = step.diff
+        assert removed.startswith("- ")
+        assert "exp" in removed
+        assert inserted.startswith("+ ")
+        assert "log" in inserted
+
+
+def test_plans_are_equal_byte_for_byte(chains):
+    say = by_pattern(tanh_to_sin=0.2, sin_to_cos=0.25, exp_to_log=0.1)
+    assert plan(chains, say)[0].to_json() == plan(chains, say)[0].to_json()
+
+
+# ---- replay
+
+
+@pytest.fixture
+def whole(chains):
+    """A plan of six steps and the graph that it leads to."""
+    return plan(chains, by_pattern(tanh_to_sin=0.2, sin_to_cos=0.25, exp_to_log=0.1))
+
+
+def replayed(module: fx.GraphModule, given: Plan, *patterns: Pattern) -> tuple[Plan, list[str]]:
+    rewriter = rewriter_of(module, *patterns)
+    found = replay(given, rewriter)
+    rewriter.editor.finish()
+    lines = text(rewriter.view.graph)
+    return found, lines
+
+
+def test_a_plan_replays(chains, whole):
+    found, lines = replayed(chains, whole[0])
+    assert [s.label for s in found.steps] == [s.label for s in whole[0].steps]
+    assert [s.diff for s in found.steps] == [s.diff for s in whole[0].steps]
+    assert found.skipped == ()
+    assert found.origin == "replayed"
+    assert [line.split(" = ")[1].partition("(")[0] for line in lines[:-1]] == whole[1]
+
+
+def test_the_text_of_a_plan_replays_and_may_be_edited(chains, whole):
+    text_of = whole[0].to_text()
+    assert replayed(chains, Plan.from_text(text_of))[1] == replayed(chains, whole[0])[1]
+    lines = [line for line in text_of.splitlines() if not line.startswith("exp_to_log")]
+    found, graph = replayed(chains, Plan.from_text("\n".join(lines)))
+    assert found.skipped == ()
+    assert "exp" in " ".join(graph)
+    assert "cos" in " ".join(graph)
+
+
+def test_steps_may_change_places(chains, whole):
+    given = whole[0]
+    other = sorted(given.steps, key=lambda s: s.pattern == "exp_to_log")
+    assert other != list(given.steps)
+    found, graph = replayed(chains, given.replaced(steps=tuple(other)))
+    assert found.skipped == ()
+    calls = sorted(line.split(" = ")[1].partition("(")[0] for line in graph[:-1])
+    assert calls == sorted(whole[1])
+
+
+def test_steps_that_are_not_found_are_skipped_and_named(chains, whole):
+    given = whole[0]
+    last = given.steps[-1]
+    missing = replace(last, anchor="0123456789ab")
+    found, _ = replayed(chains, given.replaced(steps=(*given.steps[:-1], missing)))
+    assert [step.label for step in found.steps] == [step.label for step in given.steps[:-1]]
+    assert found.skipped == (f"{missing.label}: not found in this graph",)
+
+
+def test_what_depended_on_a_missing_step_is_skipped_too(chains, whole):
+    given = whole[0]
+    first = next(s for s in given.steps if s.pattern == "tanh_to_sin")
+    rest = tuple(step for step in given.steps if step is not first)
+    found, _ = replayed(chains, given.replaced(steps=rest))
+    assert len(found.skipped) == 1
+    assert found.skipped[0].startswith("sin_to_cos @ ")
+
+
+def test_a_step_whose_ground_another_took_is_skipped(chains):
+    first, _ = plan(chains, lambda _: 0.3, TanhOfTanh())
+    second, _ = plan(chains, lambda _: 0.3, TanhToSin())
+    both = first.replaced(steps=(*first.steps, *second.steps))
+    found, _ = replayed(chains, both, TanhOfTanh(), TanhToSin())
+    assert found.steps[0].pattern == "tanh_of_tanh"
+    assert found.skipped
+    assert len(found.steps) + len(found.skipped) == 3
+
+
+def test_a_plan_of_another_graph_changes_nothing(whole):
+    module, _ = capture(lambda x: torch.tanh(x) + 1, (torch.randn(3, 3),))
+    found, lines = replayed(module, whole[0])
+    assert found.steps == ()
+    assert len(found.skipped) == len(whole[0].steps)
+    assert "tanh" in lines[0]

@@ -1,0 +1,36 @@
+"""Writes the tables of a Markdown file from committed runs: `python -m passwright.training.readme`.
+
+A table stands between `<!-- table FILE -->` and `<!-- end -->`, where FILE, beside the Markdown file,
+is what `passwright demo --json FILE` wrote. So no number in it is typed by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+_MARKED = re.compile(r"(<!-- table (?P<file>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def with_tables(text: str, folder: Path) -> str:
+    """`text` with every marked table made anew from its file in `folder`."""
+    from passwright.training.demo_report import load
+    from passwright.training.demo_table import markdown
+
+    def table(found: re.Match[str]) -> str:
+        return f"{found[1]}{markdown(load(folder / found['file'])).strip()}\n{found[3]}"
+
+    return _MARKED.sub(table, text)
+
+
+def main(path: Path = Path("README.md")) -> int:
+    """Rewrites the file; 1 if that changed anything, as a check in CI wants it."""
+    before = path.read_text(encoding="utf-8")
+    after = with_tables(before, path.parent)
+    path.write_text(after, encoding="utf-8")
+    return int(before != after)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(Path, sys.argv[1:])))
