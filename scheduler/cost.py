@@ -138,7 +138,8 @@ class GraphCost:
         if isinstance(op, Linear) or name in _GEMMS:
             return Kind.GEMM
         if isinstance(spec, tuple):
-            return Kind.FREE if self.view.is_pure(node) else Kind.OPAQUE
+            free = self._is_view(node) and self.view.is_pure(node)
+            return Kind.FREE if free else Kind.OPAQUE
         if op is None and self._is_view(node) and self.view.is_pure(node):
             return Kind.FREE
         known = (
@@ -194,7 +195,7 @@ class GraphCost:
         )
         seconds = self.device.fused_launch
         for node in kernel.nodes:
-            if any(user not in inside for user in node.users):
+            if self._is_read_outside(node, inside):
                 written = self.view.spec(node).nbytes
                 moved += written
                 seconds += self.device.allocation_seconds(written)
@@ -202,6 +203,14 @@ class GraphCost:
         if self.training:
             seconds += self.device.fused_launch + _FUSED_BACKWARD * self._traffic(moved)
         return seconds
+
+    def _is_read_outside(self, node: fx.Node, inside: set[fx.Node]) -> bool:
+        """Some user that is no kernel's part reads the value, or a view of it."""
+        for user in node.users:
+            is_view = user not in inside and self._kind(user) is Kind.FREE and user.users
+            if self._is_read_outside(user, inside) if is_view else user not in inside:
+                return True
+        return False
 
     # ---- concatenations
 

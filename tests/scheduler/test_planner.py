@@ -265,7 +265,7 @@ def test_steps_at_the_end_that_prepared_nothing_are_undone(chains):
     say = by_pattern(tanh_to_sin=promise, exp_to_log=0.3)
     found, calls = plan(chains, say, TanhToSin(), ExpToLog(), min_gain=-0.2)
     assert names(found) == ["exp_to_log"] * 2
-    assert calls[:2] == ["tanh", "tanh"]
+    assert calls.count("tanh") == 2
     assert reasons(found)["tanh_to_sin"] == "nothing that it prepared was worth doing"
 
 

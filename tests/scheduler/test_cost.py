@@ -1,0 +1,227 @@
+"""The estimate of a graph's time: what is free, what shares a kernel, what is charged."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from passwright.passes.graph import GraphView
+from passwright.passes.matching import Rewriter
+from passwright.passes.patterns import BatchLinears
+from passwright.passes.table import PatternTable
+from passwright.passes.testing import capture, text
+from passwright.scheduler.cost import Estimate, GraphCost
+
+
+def view_of(fn, *inputs, dynamic=False) -> GraphView:
+    return GraphView(capture(fn, inputs, dynamic=dynamic)[0].graph)
+
+
+def estimate(fn, *inputs, device, training=False) -> Estimate:
+    return GraphCost(view_of(fn, *inputs), device, training=training).estimate()
+
+
+def part(found: Estimate, name: str) -> float:
+    """Seconds of all kernels that begin with a node of this name."""
+    return sum(s for node, s in found.parts.items() if node.name.startswith(name))
+
+
+def randn(*shape):
+    return torch.randn(shape)
+
+
+def test_views_are_free(device):
+    def fn(x):
+        a, b = x.split(4, dim=1)
+        rows = x.reshape(2, 4, 8).permute(1, 0, 2)
+        return a, b.t(), rows, x.narrow(0, 1, 2), x.unbind(0)[3], x[:, 2], x.unsqueeze(0).squeeze(0)
+
+    found = estimate(fn, randn(8, 8), device=device)
+    assert (found.kernels, found.seconds) == (0, 0)
+
+
+def test_a_fused_chain_is_one_kernel(device):
+    def fn(x, y):
+        z = torch.tanh(x) * 2 + y
+        return torch.relu(z.view(4, 16)) - 1
+
+    found = estimate(fn, randn(8, 8), randn(8, 8), device=device)
+    assert found.kernels == 1
+    moved = 3 * 64 * 4
+    expected = device.fused_launch + moved / device.bandwidth_for(moved)
+    assert found.seconds == pytest.approx(expected)
+
+
+def test_branches_that_meet_are_one_kernel_and_others_are_not(device):
+    def meet(x):
+        return torch.sin(torch.tanh(x)) + torch.cos(torch.exp(x))
+
+    def part_ways(x, y):
+        return torch.sin(torch.tanh(x)), torch.cos(torch.exp(y))
+
+    assert estimate(meet, randn(8, 8), device=device).kernels == 1
+    assert estimate(part_ways, randn(8, 8), randn(8, 8), device=device).kernels == 2
+
+
+def test_another_number_of_elements_is_another_kernel(device):
+    found = estimate(lambda x: torch.tanh(torch.tanh(x).sum(1)), randn(8, 8), device=device)
+    assert found.kernels == 2, "the sum runs over what it reads and joins the tanh before it"
+
+
+def test_a_product_is_a_kernel_of_its_own_and_grows_with_its_work(device):
+    def fn(x, w):
+        return torch.relu(F.linear(torch.tanh(x), w))
+
+    small = estimate(fn, randn(64, 64), randn(64, 64), device=device)
+    assert small.kernels == 3
+    assert part(small, "linear") > device.extern_launch
+    large = estimate(fn, randn(2048, 1024), randn(1024, 1024), device=device)
+    work = 2 * 2048 * 1024 * 1024
+    rate = device.matmul_rate(torch.float32, work, 2048 * 1024)
+    assert part(large, "linear") >= device.extern_launch + work / rate
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w, b: F.linear(x, w.t(), b),
+        lambda x, w, _: torch.mm(x, w),
+        lambda x, w, _: x @ w,
+        lambda x, w, _: x.matmul(w),
+        lambda x, w, b: torch.addmm(b, x, w),
+        lambda x, w, _: torch.einsum("ij,jk->ik", x, w),
+    ],
+    ids=["linear", "mm", "operator", "matmul", "addmm", "einsum"],
+)
+def test_a_product_in_any_spelling_costs_its_work(fn, cpu):
+    found = estimate(fn, randn(512, 256), randn(256, 512), randn(512), device=cpu)
+    work = 2 * 512 * 256 * 512
+    seconds = work / cpu.matmul_rate(torch.float32, work, 512 * 512)
+    [product] = [s for s in found.parts.values() if s > cpu.extern_launch]
+    assert product == pytest.approx(cpu.extern_launch + seconds, rel=0.3)
+
+
+def test_a_cat_copies_what_was_given_and_what_a_product_made(cpu):
+    given = estimate(lambda a, b: torch.cat([a, b], 1), randn(64, 8), randn(64, 8), device=cpu)
+    moved = 2 * 2 * 64 * 8 * 4
+    assert given.seconds == pytest.approx(2 * cpu.fused_launch + moved / cpu.bandwidth_for(moved))
+
+    def products(x, v, w):
+        return torch.cat([F.linear(x, v), F.linear(x, w)], 1)
+
+    made = estimate(products, randn(64, 8), randn(8, 8), randn(8, 8), device=cpu)
+    assert part(made, "cat") == pytest.approx(given.seconds)
+
+
+def test_a_cat_takes_pointwise_results_in_place_unless_others_read_them(cpu):
+    def alone(a, b):
+        return torch.cat([torch.tanh(a), torch.sin(b)], 1)
+
+    def shared(a, b):
+        first = torch.tanh(a)
+        return torch.cat([first, torch.sin(b)], 1), first
+
+    inputs = randn(64, 8), randn(64, 8)
+    assert part(estimate(alone, *inputs, device=cpu), "cat") == 0
+    assert part(estimate(shared, *inputs, device=cpu), "cat") > 0
+
+
+def test_on_a_gpu_a_cat_of_few_is_one_kernel(h200):
+    def fn(*inputs):
+        return torch.cat(inputs, 1)
+
+    few = estimate(fn, *[randn(64, 8) for _ in range(4)], device=h200)
+    assert few.kernels == 1
+
+
+def test_training_adds_the_backward(device):
+    def fn(x, w):
+        return torch.tanh(F.linear(x, w))
+
+    inputs = randn(64, 64), randn(64, 64)
+    forward = estimate(fn, *inputs, device=device)
+    both = estimate(fn, *inputs, device=device, training=True)
+    assert part(both, "linear") == pytest.approx(3 * part(forward, "linear"))
+    assert both.kernels == 3 + 2
+    assert both.seconds > 2 * forward.seconds
+
+
+def test_the_gradient_of_a_split_is_gathered(device):
+    def fn(x):
+        a, b = torch.tanh(x).split(4, 1)
+        return a + 1, b * 2
+
+    found = estimate(fn, randn(8, 8), device=device, training=True)
+    assert part(found, "split") > 0
+    assert part(estimate(fn, randn(8, 8), device=device), "split") == 0
+
+
+def test_an_op_that_nobody_knows_costs_a_call_and_its_memory(device):
+    one = estimate(lambda x: torch.sort(x)[0], randn(64, 64), device=device)
+    assert part(one, "sort") > device.extern_launch
+    assert one.kernels == 1
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_a_batch_is_charged_the_copies_of_its_stacks(size, cpu):
+    def fn(*inputs):
+        xs, ws = inputs[:size], inputs[size:]
+        return torch.stack([F.linear(x, w) for x, w in zip(xs, ws, strict=True)])
+
+    view = view_of(fn, *[randn(16, 32) for _ in range(2 * size)])
+    rewriter = Rewriter(view, PatternTable([BatchLinears()]))
+    cost = GraphCost(view, cpu, training=False)
+    before = cost.estimate()
+    [candidate] = rewriter.candidates()
+    with rewriter.rehearsal():
+        record = rewriter.apply(candidate)
+        after = cost.estimate()
+    stacks = [node for node in record.inserted if node.target is torch.stack]
+    assert len(stacks) == 2
+    copied = 2 * size * 16 * 32 * 4
+    for node in stacks:
+        assert after.parts[node] == pytest.approx(
+            size * cpu.fused_launch + copied / cpu.bandwidth_for(copied)
+        )
+    assert before == cost.estimate(), "what was rehearsed left no trace"
+
+
+def test_estimates_are_equal_whenever_made(device, built):
+    module, _ = built("case:D5", False)
+    before = text(module.graph)
+    first, second = (
+        GraphCost(GraphView(module.graph), device, training=True).estimate() for _ in range(2)
+    )
+    assert list(first.parts.items()) == list(second.parts.items())
+    assert text(module.graph) == before
+
+
+def test_a_symbolic_size_counts_by_its_hint(device):
+    def fn(x, w):
+        a, b = torch.tanh(F.linear(x, w)).chunk(2, dim=1)
+        return torch.cat([b, a], 1)
+
+    def seconds(dynamic: bool) -> float:
+        view = view_of(fn, randn(48, 16), randn(32, 16), dynamic=dynamic)
+        return GraphCost(view, device, training=False).estimate().seconds
+
+    assert seconds(dynamic=True) == pytest.approx(seconds(dynamic=False))
+
+
+def test_fused_work_is_counted_once_however_the_graph_lists_it(cpu):
+    """Two chains that a late op joins, listed one after the other or in turns."""
+
+    def in_turns(x, y):
+        a, b = torch.sin(x), torch.sin(y)
+        a, b = torch.cos(a), torch.cos(b)
+        return a + b
+
+    def one_by_one(x, y):
+        a = torch.cos(torch.sin(x))
+        return a + torch.cos(torch.sin(y))
+
+    inputs = randn(32, 32), randn(32, 32)
+    found = [estimate(fn, *inputs, device=cpu) for fn in (in_turns, one_by_one)]
+    assert found[0].kernels == found[1].kernels == 1
+    assert found[0].seconds == found[1].seconds
