@@ -11,7 +11,7 @@ undo, and undoing cheap enough to rehearse candidates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +21,7 @@ from torch import fx
 from passwright.passes.address import digest
 from passwright.passes.appearance import must_copy, refuse_other_gradient, refuse_other_outputs
 from passwright.passes.build import Builders
-from passwright.passes.effects import is_pure, only_writes, written_arguments
+from passwright.passes.effects import is_pure
 from passwright.passes.errors import FaultyRewrite, IllegalRewrite
 from passwright.passes.fake import FakeRuns
 from passwright.passes.graph import GraphView
@@ -31,6 +31,7 @@ from passwright.passes.legality import (
     parting_write,
     same_type,
 )
+from passwright.passes.order import Sinking
 from passwright.passes.spec import AnySpec, Spec
 
 
@@ -64,7 +65,7 @@ class Record:
                 self.removed[node] = text
 
 
-class GraphEditor(FakeRuns, Builders):
+class GraphEditor(FakeRuns, Sinking, Builders):
     """Edits the graph behind a view."""
 
     def __init__(self, view: GraphView) -> None:
@@ -98,7 +99,7 @@ class GraphEditor(FakeRuns, Builders):
             if not one_grad_mode(self.view, *nodes):
                 raise IllegalRewrite("the matched nodes lie in several grad modes")
             yield record
-            self._sink_early_users(record)
+            self._sink_early_users({*record.inserted, *(new for _, new in record.replaced)})
             self._refuse_crossed_writes(record, nodes)
             self._bury_dead(record, nodes)
         except BaseException:
@@ -305,51 +306,6 @@ class GraphEditor(FakeRuns, Builders):
             value.users.update(dict.fromkeys(users))
         self._users.clear()
 
-    def _sink_early_users(self, record: Record) -> None:
-        """Users that stand before a node they now need move behind it, if they may move."""
-        for run in _runs(sorted({*record.inserted, *(new for _, new in record.replaced)})):
-            late = [user for node in run for user in node.users if user < node]
-            if not late:
-                continue
-            # A late user inside the run is an insertion that needs what comes after it.
-            moving = _dependants(min(late), run)
-            sources = (source for node in run for source in node.all_input_nodes)
-            if min(late) >= run[0] or any(source in moving for source in sources):
-                raise IllegalRewrite(f"{run[-1].name} would depend on itself")
-            place = run[-1]
-            for member in moving:
-                self._check_movable(member, run[-1], moving)
-                place = self._move_behind(member, place)
-
-    def _check_movable(self, member: fx.Node, node: fx.Node, moving: Collection[fx.Node]) -> None:
-        """`member` may go behind `node`, in the company of the others that go there."""
-        if not self.view.is_pure(member) and not only_writes(member):
-            raise IllegalRewrite(f"{member.name} would have to move and may not")
-        if self.view.region(member) != self.view.region(node):
-            raise IllegalRewrite(f"{member.name} would leave its grad or autocast region")
-        if not self.view.writes:
-            return
-        storages = self.view.storages([member, *member.all_input_nodes])
-        for write in self.view.writes:
-            crossed = member < write.node < node and write.node not in moving
-            if crossed and write.storages & storages:
-                raise IllegalRewrite(f"{member.name} would cross {write.node.name}, which writes")
-        if self.view.is_pure(member):
-            return
-        written = self.view.storages(written_arguments(member))
-        passed = member.next
-        while passed is not node:
-            touched = self.view.storages([passed, *passed.all_input_nodes])
-            if passed not in moving and touched & written:
-                raise IllegalRewrite(f"{member.name} writes what {passed.name} reads before")
-            passed = passed.next
-
-    def _move_behind(self, member: fx.Node, place: fx.Node) -> fx.Node:
-        previous = member.prev
-        place.append(member)
-        self._undo.append(lambda: previous.append(member))
-        return member
-
     def _refuse_crossed_writes(self, record: Record, nodes: Sequence[fx.Node]) -> None:
         """No write may part the nodes of the step that read its memory.
 
@@ -386,30 +342,6 @@ class GraphEditor(FakeRuns, Builders):
             self.view.unbury(node)
 
         self._undo.append(undo)
-
-
-def _runs(nodes: Sequence[fx.Node]) -> list[list[fx.Node]]:
-    """Nodes, given in graph order, in runs that stand side by side: the pieces of one batch."""
-    runs: list[list[fx.Node]] = []
-    for node in nodes:
-        if runs and node.prev is runs[-1][-1]:
-            runs[-1].append(node)
-        else:
-            runs.append([node])
-    return runs
-
-
-def _dependants(first: fx.Node, run: Sequence[fx.Node]) -> dict[fx.Node, None]:
-    """Users of the run's values and all that follows from them, from `first` to the run, in order."""
-    needed = set(run)
-    found: dict[fx.Node, None] = {}
-    node = first
-    while node is not run[0]:
-        if any(source in needed for source in node.all_input_nodes):
-            found[node] = None
-            needed.add(node)
-        node = node.next
-    return found
 
 
 def _text(node: fx.Node) -> str:

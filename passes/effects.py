@@ -3,7 +3,6 @@
 Everything not known to be pure counts as impure, and an impure node is never moved.
 """
 
-
 from __future__ import annotations
 
 import functools

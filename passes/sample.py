@@ -80,7 +80,7 @@ def sample_inputs(
     bounds = index_bounds(view)
     positive = set(_variances(view))
     generator = torch.Generator().manual_seed(seed)
-    values = []
+    values: list[Any] = []
     for node, example in zip(nodes, examples, strict=True):
         known = node.meta.get(view.dialect.value)
         if isinstance(example, torch.Tensor) and not isinstance(example, FakeTensor):
@@ -89,11 +89,12 @@ def sample_inputs(
             value = _drawn(known, bounds.get(node), generator)
             value = value.abs() + 0.5 if node in positive else value
         else:
-            value = _plain(known if known is not None else example, node)
+            # A real size goes with the real tensors, whatever size the graph was captured with.
+            given = isinstance(example, (int, float))
+            values.append(_plain(example if given or known is None else known, node))
+            continue
         pattern: Any = known if isinstance(known, torch.Tensor) else example
-        if isinstance(value, torch.Tensor) and isinstance(pattern, torch.Tensor):
-            value = value.detach().requires_grad_(pattern.requires_grad)
-        values.append(value)
+        values.append(value.detach().requires_grad_(pattern.requires_grad))
     return values
 
 

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from passwright.passes.compare import (
     Distance,
@@ -26,6 +28,9 @@ from passwright.passes.compare import (
 from passwright.passes.effects import is_random
 from passwright.passes.isolated import run
 from passwright.passes.sample import sample_inputs
+
+#: Values that the compiler's inputs may be, and with which nothing can be computed.
+_UNREAL = (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 __all__ = ["Verdict", "sample_inputs", "verify"]
 
@@ -57,19 +62,19 @@ def verify(
 ) -> Verdict:
     """Compares outputs, inputs that the graphs write and, in training, gradients.
 
-    `inputs` are those of the graphs (None: `sample_inputs`); neither they nor the modules nor
-    torch's random state change. Shapes, types, devices, strides, `requires_grad`, integers, truth
-    values, the places of NaN and infinity, and memory shared with inputs must be the same.
-    Floating-point values must be as near to a float64 run of the original as the original is, times
-    a factor and plus a few units in the last place. Where there is no such run (an op without
-    float64, random numbers that cannot be drawn again) they are compared with the original, and the
-    sentence says so.
+    `inputs` are those of the graphs (None: `sample_inputs`, which also stands in for fake tensors
+    and symbolic sizes); neither they nor the modules nor torch's random state change. Shapes,
+    types, devices, strides, `requires_grad`, integers, truth values, the places of NaN and
+    infinity, and memory shared with inputs must be the same. Floating-point values must be as near
+    to a float64 run of the original as the original is, times a factor and plus a few units in the
+    last place. Where there is no such run (an op without float64, random numbers that cannot be
+    drawn again) they are compared with the original, and the sentence says so.
 
     Needs memory for a few copies of inputs, outputs and gradients. Raises nothing: a graph that
     fails is a verdict too.
     """
     try:
-        given = sample_inputs(original, None) if inputs is None else list(inputs)
+        given = _given(original, inputs, seed)
         expected = run(original, given, training=training, seed=seed)
     except Exception as error:
         return _failed(f"could not be verified: the original graph fails: {_short(error)}")
@@ -87,6 +92,16 @@ def verify(
         reason = f"no float64 run to compare with ({_short(error)})"
     random = any(map(is_random, original.graph.nodes))
     return _judge(list(triples(expected, actual, reference)), random, reason)
+
+
+def _given(module: fx.GraphModule, inputs: Sequence[Any] | None, seed: int) -> list[Any]:
+    """The inputs; sampled where there are none, or where they are fake or symbolic."""
+    if inputs is not None and not any(isinstance(value, _UNREAL) for value in inputs):
+        return list(inputs)
+    sampled = sample_inputs(module, inputs, seed=seed)
+    given = sampled if inputs is None else inputs
+    pairs = zip(given, sampled, strict=True)
+    return [drawn if isinstance(value, _UNREAL) else value for value, drawn in pairs]
 
 
 def _judge(found: list[Triple], random: bool, reason: str) -> Verdict:

@@ -45,7 +45,8 @@ def passwright_pass(scheduler: Scheduler, dialect: Dialect) -> CustomGraphPass:
     def uuid() -> str:
         kind = "cuda" if torch.cuda.is_available() else "cpu"
         context = scheduler.context(describe(torch.device(kind)))
-        return digest("passwright", dialect.value, context, scheduler.settings)
+        given = scheduler.given.to_json() if scheduler.given else ""
+        return digest("passwright", dialect.value, context, scheduler.settings, given)
 
     return graph_pass(run, uuid)
 

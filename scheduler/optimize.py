@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,9 @@ from passwright.scheduler.store import PlanStore
 
 log = logging.getLogger(__name__)
 
+#: ATen-IR gets one part in so many of the rehearsals: there are two graphs of it, both larger.
+_ATEN_SHARE = 4
+
 
 @dataclass(frozen=True)
 class Applied:
@@ -56,6 +61,8 @@ class Scheduler:
     settings: Settings
     table: PatternTable
     store: PlanStore
+    #: The plan that the user gave.
+    given: Plan | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> Scheduler:
@@ -67,20 +74,22 @@ class Scheduler:
             table = table.only(settings.patterns)
         table = table.without(settings.without)
         directory = settings.plan_directory or str(cache_directory() / "passwright")
-        return cls(settings, table, PlanStore(directory))
+        return cls(settings, table, PlanStore(directory), given_plan(settings))
 
-    def model(self, device: DeviceDescriptor) -> GainModel:
-        """The gain model for this device."""
+    def model(self, device: DeviceDescriptor, dialect: Dialect = Dialect.TORCH) -> GainModel:
+        """The gain model for this device; it looks less far on ATen-IR, where less is left to gain."""
+        share = _ATEN_SHARE if dialect is Dialect.ATEN else 1
         return AnalyticGainModel(
             device,
             lookahead=self.settings.lookahead,
-            max_rehearsals=self.settings.max_rehearsals,
+            max_rehearsals=self.settings.max_rehearsals // share,
         )
 
     def context(self, device: DeviceDescriptor) -> str:
         """Hash of everything but the graph that a plan depends on."""
         s = self.settings
         return digest(
+            code_version(),
             self.table.version,
             self.model(device).version,
             sorted(map(str, torch_versions().items())),
@@ -98,35 +107,42 @@ class Scheduler:
         view = GraphView(graph)
         device = describe(device_of(view))
         context = self.context(device)
-        key = digest(view.fingerprint, training, context)
+        key = key_of(view.fingerprint, training, context)
         rewriter = Rewriter(view, self.table)
         try:
             plan = self._find_plan(key, rewriter)
             stored = plan is not None
             if plan is None:
-                planner = Planner(rewriter, self.model(device), self.settings, training=training)
+                planner = Planner(
+                    rewriter, self.model(device, view.dialect), self.settings, training=training
+                )
                 plan = planner.plan().replaced(device=device.key(), context=context)
-                self.store.save(key, plan)
             rewriter.editor.finish()
         except BaseException:
             rewriter.editor.rollback()
             raise
+        if plan.steps:
+            graph.lint()
+        if not stored:
+            self.store.save(key, plan)
         report(Applied(plan, self.store.path(key), stored, time.perf_counter() - start))
         return plan
 
     def _find_plan(self, key: str, rewriter: Rewriter) -> Plan | None:
         """A plan given by the user or kept from before, replayed; None if one is to be made."""
-        if self.settings.plan:
-            return replay(read_plan(self.settings.plan), rewriter)
+        view = rewriter.view
+        nothing = Plan(view.fingerprint, view.dialect.name.lower(), stopped="nothing to replay")
+        if self.given is not None:
+            return replay(self.given, rewriter) if self.given.level == nothing.level else nothing
         stored = self.store.load(key)
-        if stored is not None and stored.fingerprint == rewriter.view.fingerprint:
+        if stored is not None and stored.fingerprint == view.fingerprint:
             replayed = replay(stored, rewriter)
             if not replayed.skipped:
                 return stored
             rewriter.editor.rollback()
         if self.settings.mode == "replay":
             log.warning("no plan is stored for this graph; run once in predict or tune mode first")
-            return Plan(rewriter.view.fingerprint, stopped="nothing to replay")
+            return nothing
         return None
 
     def optimize(
@@ -162,7 +178,44 @@ class Scheduler:
 
         verdict = verify(module, rewritten, inputs, training=training, seed=self.settings.seed)
         if not verdict.ok:
+            refused = replace(plan, steps=(), ops_after=plan.ops_before, stopped=verdict.sentence)
+            self.store.save(key_of(plan.fingerprint, plan.training, plan.context), refused)
             raise VerificationError(f"{verdict.sentence}; plan:\n{plan.to_text()}")
+
+
+def key_of(fingerprint: str, training: bool, context: str) -> str:
+    """Under which a plan is kept."""
+    return digest(fingerprint, training, context)
+
+
+@functools.cache
+def code_version() -> str:
+    """Hash of the source that a rewritten graph depends on."""
+    root = Path(__file__).parent
+    files = [*root.glob("*.py"), *(root.parent / "passes").rglob("*.py")]
+    hashed = hashlib.sha256()
+    for file in sorted(files):
+        hashed.update(file.read_bytes())
+    return hashed.hexdigest()[:12]
+
+
+@functools.cache
+def warn_once(text: str) -> None:
+    """For what concerns every graph of a process."""
+    log.warning(text)
+
+
+def given_plan(settings: Settings) -> Plan | None:
+    """The plan file that the settings name. One that cannot be read costs one warning."""
+    if not settings.plan:
+        return None
+    try:
+        return read_plan(settings.plan)
+    except PlanFormatError as error:
+        replaying = settings.mode == "replay"
+        outcome = "nothing is replayed" if replaying else "a new plan is made in its place"
+        warn_once(f"{error}; {outcome}; write it again with `passwright plan`")
+        return Plan("") if replaying else None
 
 
 def read_plan(path: str) -> Plan:
@@ -226,7 +279,14 @@ def report(applied: Applied) -> None:
     for left in plan.left:
         log.debug("left %s: %s (%s)", left.label, left.reason, speedup(left.gain))
     for line in plan.skipped:
-        log.warning("step skipped: %s", line)
+        log.debug("skipped %s", line)
+    if plan.skipped:
+        log.warning(
+            "%d of %d steps of the plan were skipped (%s); make a new plan with `passwright plan`",
+            len(plan.skipped),
+            len(plan.skipped) + len(plan.steps),
+            plan.skipped[0],
+        )
     trace_structured(
         "artifact",
         metadata_fn=lambda: {"name": f"passwright_plan_{plan.level}", "encoding": "json"},

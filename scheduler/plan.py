@@ -97,10 +97,7 @@ class Plan:
         try:
             data = json.loads(text)
             if data["format"] != FORMAT:
-                raise PlanFormatError(
-                    f"the plan has format {data['format']}, this version reads {FORMAT};"
-                    " make it again with `passwright plan`"
-                )
+                raise _other_format(data["format"])
             data["steps"] = tuple(_step(item) for item in data["steps"])
             data["left"] = tuple(
                 LeftOut(**{**item, "gain": Interval(**item["gain"])}) for item in data["left"]
@@ -130,7 +127,7 @@ class Plan:
         if not head or not graph:
             raise PlanFormatError("a plan starts with `# passwright plan N` and `# graph ...`")
         if int(head[1]) != FORMAT:
-            raise PlanFormatError(f"the plan has format {head[1]}, this version reads {FORMAT}")
+            raise _other_format(head[1])
         return cls(
             graph[1],
             level=graph[2],
@@ -152,6 +149,10 @@ def speedup(gain: Interval) -> str:
     """`1.52x [1.36, 1.74]`."""
     low, high = math.exp(gain.lower), math.exp(gain.upper)
     return f"{math.exp(gain.mean):.2f}x [{low:.2f}, {high:.2f}]"
+
+
+def _other_format(found: object) -> PlanFormatError:
+    return PlanFormatError(f"the plan has format {found}, this version reads {FORMAT}")
 
 
 def _step(item: dict[str, Any]) -> Step:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from passwright.passes.compare import Triple, distances, other_values
+from passwright.passes.compare import Distance, Triple, distances, other_values
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Observation:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The verdict; errors are relative to the oracle (or to eager), those of the worst tensors."""
+    """The verdict; errors are relative to the oracle (or to eager), those of the tensors that come
+    nearest to what is allowed."""
 
     ok: bool
     sentence: str
@@ -75,7 +76,9 @@ def observe(
         weights = [
             torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r) for r in results
         ]
-        found = torch.autograd.grad(results, [*parameters.values()], weights, allow_unused=True)
+        found: tuple[Tensor | None, ...] = torch.autograd.grad(
+            results, [*parameters.values()], weights, allow_unused=True
+        )
     gradients = {
         name: torch.zeros_like(parameter) if gradient is None else gradient.detach()
         for (name, parameter), gradient in zip(parameters.items(), found, strict=True)
@@ -109,13 +112,11 @@ def agreement(
         other = other_values(triple)
         if other:
             return Agreement(False, other, oracle=reference is not None)
-    worst = {False: 0.0, True: 0.0}
-    furthest = None
-    for distance in distances(found, random=False):
-        kind = distance.triple.is_gradient
-        worst[kind] = max(worst[kind], distance.error)
-        if furthest is None or distance.excess > furthest.excess:
-            furthest = distance
+    worst: dict[bool, Distance] = {}
+    for distance in sorted(distances(found, random=False), key=lambda d: d.excess):
+        worst[distance.triple.is_gradient] = distance
+    errors = [worst[kind].error if kind in worst else 0.0 for kind in (False, True)]
+    furthest = max(worst.values(), key=lambda d: d.excess, default=None)
     ok = furthest is None or furthest.error <= furthest.allowed
     sentence = "agrees"
     if furthest is not None and not ok:
@@ -123,7 +124,7 @@ def agreement(
             f"{furthest.triple.name} is off by {furthest.error:.1e},"
             f" {furthest.allowed:.1e} is allowed"
         )
-    return Agreement(ok, sentence, worst[False], worst[True], reference is not None)
+    return Agreement(ok, sentence, *errors, oracle=reference is not None)
 
 
 def _tensors(output: Any) -> tuple[Tensor, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from passwright.scheduler.comparison import Gain
 from passwright.scheduler.gain import Interval
@@ -18,7 +19,7 @@ COLUMNS = (
     "predicted gain",
     "measured gain, 95 %",
     "compile s",
-    "of it planning",
+    "planning s",
     "agrees",
 )
 #: Columns that hold text, flush left.
@@ -97,7 +98,7 @@ def notes(report: Report) -> list[str]:
         ),
         (
             f"Ops are nodes of Dynamo's graph; kernels are library calls and {own}, backward"
-            " included in training."
+            " included in training. Planning is part of the compile seconds."
         ),
         (
             "Compiles start with empty caches, and with dropout at rate 0. Agrees: outputs and"
@@ -169,7 +170,8 @@ def show(report: Report) -> None:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(COLUMNS):
-        table.add_column(column, justify="left" if number in _TEXT else "right")
+        justify: Literal["left", "right"] = "left" if number in _TEXT else "right"
+        table.add_column(column, justify=justify, overflow="fold")
     for row in report.rows:
         table.add_row(*(Text(text) for text in cells(row, report.device["kind"])))
     out = console()

@@ -73,9 +73,10 @@ def work(job: Job, connection: Connection) -> None:
     except Exception as error:
         import traceback
 
+        from passwright.scheduler.commands.console import cause
+
         traceback.print_exc()
-        lines = str(error).strip().splitlines()
-        connection.send({"failed": f"{type(error).__name__}: {lines[0] if lines else ''}"})
+        connection.send({"failed": cause(error)})
 
 
 class Prepared:
@@ -87,10 +88,10 @@ class Prepared:
         from passwright.training import workloads
         from passwright.training.agreement import observe, oracle, without_dropout
 
-        warm_up(job.device, threads=job.threads)
         self.job = job
         self.device = torch.device(job.device)
         self.workload = workloads.find(job.model)
+        warm_up(job.device, threads=job.threads)
         module, self.inputs = self.workload.build(
             batch=job.batch, seed=job.seed, device=self.device, train=job.train
         )

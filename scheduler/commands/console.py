@@ -46,6 +46,15 @@ def say(line: str) -> None:
     typer.echo(line, err=True)
 
 
+def cause(error: BaseException) -> str:
+    """Kind and first line of an error, or of that behind it where Dynamo wraps one of a backend."""
+    inner = getattr(error, "inner_exception", None)
+    if isinstance(inner, BaseException):
+        error = inner
+    line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
 def print_json(data: Any) -> None:
     """A JSON document on stdout, keys sorted."""
     typer.echo(json.dumps(data, indent=1, sort_keys=True))

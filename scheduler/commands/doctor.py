@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from passwright.scheduler import toolchain
-from passwright.scheduler.commands.console import FAILED, console, print_json
+from passwright.scheduler.commands.console import FAILED, cause, console, print_json
 from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import cache_directory
 from passwright.scheduler.optimize import Scheduler
@@ -179,9 +179,8 @@ def self_test(device: torch.device) -> Finding:
         compiled = torch.compile(function, backend="passwright")
         actual = compiled(x)
     except Exception as error:
-        line = str(error).strip().partition("\n")[0]
         cure = "see the findings above; TORCH_LOGS=+passwright shows more"
-        return Finding("self-test", State.MISSING, f"{type(error).__name__}: {line}", cure)
+        return Finding("self-test", State.MISSING, cause(error), cure)
     seconds = time.perf_counter() - start
     if not torch.allclose(actual, function(x), rtol=1e-5, atol=1e-6):
         cure = "please report it with the output of `passwright doctor --json`"

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from passwright.passes.graph import GraphView
-from passwright.scheduler.commands.console import FAILED, print_json, say
+from passwright.scheduler.commands.console import FAILED, cause, print_json, say
 from passwright.scheduler.commands.models import Subject
 from passwright.scheduler.cost import GraphCost
 from passwright.scheduler.device import describe
@@ -97,7 +97,7 @@ def _planned(scheduler: Scheduler, gm: fx.GraphModule) -> PlannedGraph:
             applied.stored,
         )
     except Exception as error:
-        return PlannedGraph(None, error=f"{type(error).__name__}: {error}")
+        return PlannedGraph(None, error=cause(error))
 
 
 def _estimate(gm: fx.GraphModule, training: bool) -> float:

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from passwright.passes.errors import PasswrightError
-from passwright.scheduler.commands.console import FAILED, console, print_json, progress
+from passwright.scheduler.commands.console import FAILED, cause, console, print_json, progress
 from passwright.scheduler.commands.models import Subject
 from passwright.scheduler.commands.show_plan import duration
 from passwright.scheduler.comparison import Comparison
@@ -81,8 +81,7 @@ def tune_command(subject: Subject, settings: Settings, *, again: bool, as_json: 
         except PasswrightError:
             raise
         except Exception as error:
-            line = str(error).strip().partition("\n")[0]
-            report.finished(f"{subject.name} does not compile: {type(error).__name__}: {line}")
+            report.finished(f"{subject.name} does not compile: {cause(error)}")
             return FAILED
         report.finished(f"{subject.name}: {len(graphs)} graph(s) tuned")
     if as_json:

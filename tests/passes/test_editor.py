@@ -596,6 +596,18 @@ def test_sinking_a_random_or_unknown_op_is_refused(sketch: Any) -> None:
         refused(s, [a, b], lambda e, a=a, b=b: _batched(e, a, b), "may not")  # type: ignore[misc]
 
 
+def test_a_write_to_unknown_memory_does_not_sink(sketch: Any) -> None:
+    s = sketch()
+    x, y, z = s.input(3), s.input(3), s.input(3)
+    a = s.call(torch.sin, x)
+    del z.meta[s.key]
+    written = s.graph.call_method("add_", (z, a))
+    s.graph.call_function(torch.neg, (z,))
+    b = s.call(torch.sin, s.call(torch.cos, y))
+    s.output(b, written)
+    refused(s, [a, b], lambda e: _batched(e, a, b), "nobody knows")
+
+
 @pytest.mark.parametrize(
     ("between", "legal"),
     [

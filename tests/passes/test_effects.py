@@ -204,7 +204,7 @@ def test_pure(node: fx.Node) -> None:
     assert not is_region_change(node)
 
 
-@pytest.mark.parametrize(("node", "expected"), WRITING, ids=str)
+@pytest.mark.parametrize(("node", "expected"), WRITING, ids=[str(node) for node, _ in WRITING])
 def test_writing(node: fx.Node, expected: set[str]) -> None:
     assert not is_pure(node)
     assert written(node) == expected

@@ -516,6 +516,18 @@ def test_symbolic_sizes() -> None:
     assert [type(v) for v in values] == [type(v) if not isinstance(v, torch.SymInt) else int
                                          for v in given]  # fmt: skip
     assert verify(module, module, training=True).ok
+    fake = [n.meta["example_value"] for n in module.graph.find_nodes(op="placeholder")]
+    guards = len(next(v for v in fake if isinstance(v, torch.Tensor)).fake_mode.shape_env.guards)
+    for unreal in (given, fake):
+        verdict = verify(module, module, unreal, training=True)
+        assert verdict.ok, verdict.sentence
+    tensor = next(v for v in fake if isinstance(v, torch.Tensor))
+    assert len(tensor.fake_mode.shape_env.guards) == guards
+    bigger = [9 if isinstance(v, torch.SymInt) and v == 5 else v for v in given]
+    bigger = [torch.ones(9, 4) if isinstance(v, torch.Tensor) else int(v) for v in bigger]
+    assert [getattr(v, "shape", v) for v in sample_inputs(module, bigger)] == [
+        getattr(v, "shape", v) for v in bigger
+    ]
 
 
 # ---- inputs

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,16 @@ import pytest
 import torch
 from torch import fx
 
+from passwright.passes.matching import Rewriter
+from passwright.passes.pattern import Candidate, Pattern
+from passwright.passes.table import PatternTable, default_table
 from passwright.passes.testing import capture, text
 from passwright.passes.verify import verify
-from passwright.scheduler import optimize
+from passwright.scheduler import backend, optimize
 from passwright.scheduler import store as store_module
 from passwright.scheduler.device import DeviceDescriptor, describe_cpu, describe_gpu
-from passwright.scheduler.optimize import Scheduler
+from passwright.scheduler.gain import GainModel, Interval, Prediction
+from passwright.scheduler.optimize import Applied, Scheduler
 from passwright.scheduler.plan import Plan
 from passwright.scheduler.settings import Settings
 
@@ -136,5 +141,153 @@ def warned() -> Iterator[list[str]]:
     logger = logging.getLogger("passwright")
     logger.addHandler(handler)
     store_module._warned.clear()
+    optimize.warn_once.cache_clear()
     yield handler.texts
     logger.removeHandler(handler)
+
+
+class AlwaysGains(GainModel):
+    """Says of every candidate that it gains, so that tests do not hang on what the others predict."""
+
+    version = "always gains"
+
+    def predict(
+        self,
+        rewriter: Rewriter,
+        candidates: Sequence[Candidate],
+        *,
+        training: bool,
+        ahead: bool = True,
+    ) -> list[Prediction]:
+        gain = Interval(0.1, 0.1, 0.1)
+        return [Prediction(gain, gain) for _ in candidates]
+
+
+@dataclass
+class Result:
+    """What a compiled model did, after its results were found right."""
+
+    compiled: Any
+    applied: list[Applied]
+    #: The graphs that were compiled in the end.
+    graphs: list[fx.GraphModule]
+    #: What went to Inductor: mode and options.
+    asked: list[tuple[str | None, dict[str, Any]]]
+
+    @property
+    def plans(self) -> list[Plan]:
+        """One a graph of Dynamo."""
+        return [each.plan for each in self.applied]
+
+    @property
+    def steps(self) -> list[str]:
+        """The patterns of all steps."""
+        return [step.pattern for plan in self.plans for step in plan.steps]
+
+
+@pytest.fixture
+def plan_directory(tmp_path: Path) -> Path:
+    """Where the plans of the test lie."""
+    return tmp_path / "plans"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, plan_directory: Path) -> Iterator[Callable[..., Result]]:
+    """`run(model, *inputs, training=False, dynamic=None, **options)`: a `Result`.
+
+    Compiles with the backend, where aot_eager stands in for Inductor; calls the model, compares
+    outputs, written inputs and gradients with eager, and returns what happened on the way. Every
+    candidate counts as a gain unless `planner=True`.
+    """
+    from torch._dynamo.backends.debugging import aot_eager
+
+    graphs: list[fx.GraphModule] = []
+    asked: list[tuple[str | None, dict[str, Any]]] = []
+
+    def stand_in(
+        gm: Any, inputs: Any, *, mode: Any = None, options: Any = None, passes: Any = None
+    ):
+        graphs.append(gm)
+        asked.append((mode, dict(options or {})))
+        return aot_eager(gm, inputs)
+
+    def go(
+        model: Callable[..., Any],
+        *inputs: Any,
+        training: bool = False,
+        dynamic: bool | None = None,
+        inductor_mode: str | None = None,
+        planner: bool = False,
+        **options: Any,
+    ) -> Result:
+        torch._dynamo.reset()
+        graphs.clear()
+        asked.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(backend, "compile_with_inductor", stand_in)
+            if not planner:
+                patch.setattr(Scheduler, "model", lambda *_: AlwaysGains())
+            options = {"plan_directory": str(plan_directory), **options}
+            compiled = torch.compile(
+                copy.deepcopy(model),
+                backend=functools.partial(backend.passwright, mode=inductor_mode, options=options),
+                dynamic=dynamic,
+            )
+            with optimize.collect_plans() as applied, torch.set_grad_enabled(training):
+                assert_agree(model, compiled, inputs, training=training)
+        return Result(compiled, applied, list(graphs), list(asked))
+
+    yield go
+    torch._dynamo.reset()
+
+
+def assert_agree(
+    model: Callable[..., Any],
+    compiled: Callable[..., Any],
+    inputs: Sequence[Any],
+    *,
+    training: bool = False,
+) -> None:
+    """Outputs, inputs afterwards and, in training, gradients of both are the same."""
+    expected, actual = (_call(fn, inputs, training) for fn in (model, compiled))
+    torch.testing.assert_close(actual, expected, equal_nan=True)
+
+
+def _call(fn: Callable[..., Any], inputs: Sequence[Any], training: bool) -> list[Any]:
+    fresh = [
+        value.detach().clone().requires_grad_(value.requires_grad)
+        if isinstance(value, torch.Tensor)
+        else value
+        for value in inputs
+    ]
+    leaves = [value for value in fresh if isinstance(value, torch.Tensor) and value.requires_grad]
+    leaves += fn.parameters() if isinstance(fn, torch.nn.Module) else ()
+    torch.manual_seed(0)
+    outputs = torch.utils._pytree.tree_leaves(fn(*fresh))
+    found = [*outputs, *fresh]
+    if training and leaves:
+        generator = torch.Generator().manual_seed(0)
+        loss = sum(
+            (value * torch.rand(value.shape, generator=generator).to(value.dtype)).sum()
+            for value in outputs
+            if isinstance(value, torch.Tensor) and value.requires_grad
+        )
+        found += torch.autograd.grad(loss, leaves, materialize_grads=True)
+    return [value.detach() if isinstance(value, torch.Tensor) else value for value in found]
+
+
+@pytest.fixture
+def agree() -> Callable[..., None]:
+    """`agree(model, compiled, inputs, training=False)`: both do the same, or AssertionError."""
+    return assert_agree
+
+
+@pytest.fixture
+def patterns(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`patterns(*more)`: adds patterns to the table, as a plug-in would."""
+
+    def add(*more: Pattern) -> None:
+        table = PatternTable([*default_table(), *more])
+        monkeypatch.setattr(optimize, "default_table", lambda: table)
+
+    return add

@@ -1,0 +1,436 @@
+"""The command line: what each command prints, how it ends, and that it asks for nothing it needs not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from passwright.passes.errors import SettingsError
+from passwright.passes.table import default_table
+from passwright.scheduler import cli, toolchain
+from passwright.scheduler.commands import doctor as doctor_command
+from passwright.scheduler.commands.models import pick_device
+from passwright.scheduler.commands.plan import Diff
+from passwright.scheduler.commands.show_plan import SHORT_DIFF, duration, shortened
+from passwright.scheduler.plan import load
+
+MODELS = """
+import torch
+from torch import nn
+
+class SplitCat(nn.Module):
+    def forward(self, x):
+        for _ in range(2):
+            x = torch.cat([torch.sigmoid(piece) for piece in x.split(8, dim=1)], dim=1)
+        return x
+
+class Broken(SplitCat):
+    def forward(self, x):
+        y = super().forward(x)
+        torch._dynamo.graph_break()
+        return super().forward(y)
+
+def make(batch=16):
+    return SplitCat(), (torch.randn(batch, 64),)
+
+def broken():
+    return Broken(), (torch.randn(16, 64),)
+
+def no_batch():
+    return SplitCat(), (torch.randn(16, 64),)
+
+def wrong():
+    return SplitCat()
+
+def failing():
+    return nn.Linear(3), (torch.randn(2, 3),)
+"""
+
+
+@pytest.fixture(autouse=True)
+def plan_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "plans"
+    monkeypatch.setenv("PASSWRIGHT_PLAN_DIRECTORY", str(directory))
+    return directory
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> str:
+    path = tmp_path / "models.py"
+    path.write_text(MODELS, encoding="utf-8")
+    return str(path)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, list(arguments), env={"COLUMNS": "200"})
+
+
+def run_json(*arguments: str) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def assert_refused(result: Result, *words: str) -> None:
+    """Exit code 2, and one line on stderr that says what to do."""
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("passwright: ")
+    assert result.stderr.count("\n") == 1
+    for word in words:
+        assert word in result.stderr
+
+
+# ---- the program itself
+
+
+def test_help_needs_no_torch() -> None:
+    code = (
+        "import sys; sys.argv = ['passwright', '--help']\n"
+        "from passwright.scheduler.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "heavy = {'torch', 'numpy', 'pandas'} & sys.modules.keys()\n"
+        "print('heavy:', sorted(heavy))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "heavy: []" in done.stdout
+    assert "Usage: passwright" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["doctor", "patterns", "plan", "tune", "demo"])
+def test_each_command_teaches_by_example(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"passwright {command}" in result.stdout.partition("Examples:")[2]
+
+
+def test_ctrl_c_ends_with_130(models: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any, **__: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("passwright.scheduler.commands.plan.plan_command", interrupt)
+    result = run("plan", f"{models}:make")
+    assert result.exit_code == 130
+    assert result.stderr == "passwright: stopped\n"
+
+
+# ---- patterns
+
+
+def test_patterns_lists_all_of_them() -> None:
+    result = run("patterns")
+    assert result.exit_code == 0
+    for pattern in default_table():
+        assert pattern.name() in result.stdout
+    assert f"{len(default_table())} patterns" in result.stdout
+
+
+def test_patterns_as_json_says_what_they_declare() -> None:
+    found = {item["name"]: item for item in run_json("patterns")}
+    assert found.keys() == {pattern.name() for pattern in default_table()}
+    for item in found.values():
+        assert item["direction"] in ("horizontal", "vertical")
+        assert item["exactness"] in ("bitwise", "reassociating", "relaxed")
+        assert set(item["levels"]) <= {"torch", "aten"}
+        assert item["levels"]
+        assert item["summary"]
+    assert found["batch_linears"]["direction"] == "horizontal"
+    assert not found["batch_linears"]["cleanup"]
+
+
+def test_one_pattern_shows_its_whole_docstring() -> None:
+    result = run("patterns", "batch_linears")
+    doc = type(default_table()["batch_linears"]).__doc__
+    assert doc is not None
+    for line in filter(None, map(str.strip, doc.splitlines())):
+        assert line in result.stdout
+
+
+def test_an_unknown_pattern_is_answered_with_a_known_one() -> None:
+    assert_refused(run("patterns", "batch_linear"), "'batch_linear'", "batch_linears")
+
+
+# ---- plan
+
+
+def test_plan_explains_and_keeps_what_it_would_do(models: str, plan_directory: Path) -> None:
+    data = run_json("plan", f"{models}:make")
+    assert data["phase"] == "inference"
+    assert data["versions"]["torch"] == torch.__version__
+    (graph,) = data["graphs"]
+    plan = graph["plan"]
+    assert plan["steps"]
+    assert plan["ops_after"] < plan["ops_before"] == 2 * (2 + 2 * 8)
+    assert graph["estimated_seconds"]["after"] < graph["estimated_seconds"]["before"]
+    assert not graph["stored"]
+    assert Path(graph["path"]).parent == plan_directory
+    assert load(Path(graph["path"]).read_text(encoding="utf-8")).fingerprint == plan["fingerprint"]
+
+    (again,) = run_json("plan", f"{models}:make")["graphs"]
+    assert again["stored"]
+    assert again["plan"] == plan
+
+    shown = run("plan", f"{models}:make").stdout
+    for step in plan["steps"]:
+        assert f"{step['pattern']}{step['parameters']} @ {step['anchor']}:{step['key']}" in shown
+    assert f"{plan['ops_before']} -> {plan['ops_after']} ops" in shown
+    assert "gain-to-go" in shown
+    assert graph["path"] in shown
+    for item in plan["left"]:
+        assert item["reason"] in shown
+
+
+def test_a_plan_file_is_replayed(models: str, tmp_path: Path) -> None:
+    text, machine = tmp_path / "my.plan", tmp_path / "my.json"
+    for path in (text, machine):
+        assert run("plan", f"{models}:make", "--output", str(path)).exit_code == 0
+    assert text.read_text(encoding="utf-8").startswith("# passwright plan ")
+    labels = [step.label for step in load(machine.read_text(encoding="utf-8")).steps]
+    assert labels
+    text.write_text(text.read_text(encoding="utf-8").replace(labels[-1], f"# {labels[-1]}"))
+
+    (graph,) = run_json("plan", f"{models}:make", "--set", f"plan={text}")["graphs"]
+    assert graph["plan"]["origin"] == "replayed"
+    assert len(graph["plan"]["steps"]) == len(labels) - 1
+
+
+def test_every_graph_of_a_broken_model_is_planned(models: str, tmp_path: Path) -> None:
+    graphs = run_json("plan", f"{models}:broken", "--output", str(tmp_path / "p.plan"))["graphs"]
+    assert len(graphs) == 2
+    assert all(graph["plan"]["steps"] for graph in graphs)
+    assert sorted(path.name for path in tmp_path.glob("*.plan")) == ["p.1.plan", "p.2.plan"]
+    assert "Graph 2" in run("plan", f"{models}:broken").stdout
+
+
+def test_a_graph_that_cannot_be_planned_says_why(
+    models: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr("passwright.scheduler.optimize.Scheduler.plan_graph", fail)
+    result = run("plan", f"{models}:make")
+    assert result.exit_code == 1
+    assert "left as it is: RuntimeError: no such luck" in result.stdout
+
+
+def test_training_plans_for_training() -> None:
+    data = run_json("plan", "own:norm_branches?fields=3", "--batch", "8", "--train")
+    assert data["phase"] == "training"
+    assert data["graphs"][0]["plan"]["training"]
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("{file}:mak", ("there is no callable 'mak'", "did you mean make?")),
+        ("{file}:wrong", ("must return (module, inputs)",)),
+        ("{file}:failing", ("TypeError", "models.py")),
+        ("missing.py:make", ("there is no file missing.py",)),
+        ("rechub:MMOE", ("no module 'rechub'", "zoo:rechub/MODEL")),
+        ("own:splitcat", ("own:split_cat",)),
+        ("own:split_cat?fields=two", ("fields=NUMBER",)),
+        ("make", ("names no model",)),
+    ],
+)
+def test_a_wrong_model_name_is_refused(model: str, words: tuple[str, ...], models: str) -> None:
+    assert_refused(run("plan", model.format(file=models)), *words)
+
+
+def test_other_wrong_words_are_refused(models: str, tmp_path: Path) -> None:
+    make = f"{models}:make"
+    assert_refused(run("plan", make, "--set", "min_gian=1"), "did you mean 'min_gain'")
+    assert_refused(run("plan", make, "--set", "min_gain"), "NAME=VALUE")
+    assert_refused(run("plan", make, "--set", "without=batch_linear"), "batch_linears")
+    assert_refused(run("plan", make, "--device", "tpu"), "cpu")
+    assert_refused(run("plan", make, "--device", "cuda:99"), "CUDA")
+    assert_refused(run("plan", f"{models}:no_batch", "--batch", "4"), "--batch")
+    damaged = tmp_path / "damaged.plan"
+    damaged.write_text("{}", encoding="utf-8")
+    assert_refused(run("plan", make, "--set", f"plan={damaged}"), "damaged.plan")
+    result = run("plan", make, "--diff", "long")
+    assert result.exit_code == 2
+    assert "none, short, full" in result.stderr
+
+
+def test_a_module_in_the_working_directory_is_found(
+    models: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(models).parent
+    (folder / "own_models_of_the_test.py").write_text(MODELS, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    (graph,) = run_json("plan", "own_models_of_the_test:make", "--batch", "4")["graphs"]
+    assert graph["plan"]["steps"]
+
+
+def test_the_device_is_checked() -> None:
+    assert pick_device("cpu") == torch.device("cpu")
+    with pytest.raises(SettingsError, match="only cpu and cuda"):
+        pick_device("meta")
+
+
+def test_diffs_are_shortened_and_readable() -> None:
+    def line(sign: str, number: int, op: str = "torch.sigmoid") -> str:
+        call = f"call_function[target={op}](args = (%p_{number},), kwargs = {{dim: 1}})"
+        return f"{sign} %a_{number} : [num_users=1] = {call}"
+
+    long = [line("-", n) for n in range(40)] + [line("-", n, "operator.getitem") for n in range(40)]
+    long += [line("+", 99)]
+    short = shortened(long, Diff.SHORT)
+    assert len(short) == SHORT_DIFF + 1
+    assert short[0] == "- a_0 = torch.sigmoid(%p_0, dim=1)"
+    assert "+ a_99 = torch.sigmoid(%p_99, dim=1)" in short
+    assert short[-1] == f"... {81 - SHORT_DIFF} more lines (--diff full)"
+    assert len(shortened(long, Diff.FULL)) == 81
+    assert shortened(long, Diff.NONE) == []
+
+
+def test_durations_have_three_digits() -> None:
+    assert [duration(s) for s in (2.0, 0.00123, 54.4e-6, 2e-9)] == [
+        "2 s",
+        "1.23 ms",
+        "54.4 us",
+        "2 ns",
+    ]
+
+
+# ---- tune
+
+
+def test_tune_measures_and_keeps_the_winner(
+    models: str, monkeypatch: pytest.MonkeyPatch, plan_directory: Path
+) -> None:
+    # Eager in place of Inductor: what is measured is then real, and takes no compile.
+    monkeypatch.setattr(
+        "passwright.scheduler.commands.tune.compile_with_inductor",
+        lambda module, _inputs, **_: module.forward,
+    )
+    arguments = ("tune", f"{models}:make", "--batch", "64", "--set", "tune_seconds=1")
+    (graph,) = run_json(*arguments)["graphs"]
+    comparison = graph["comparison"]
+    assert graph["measured_now"]
+    assert {"default", "predicted"} <= comparison["timings"].keys()
+    assert all(timing["blocks"] for timing in comparison["timings"].values())
+    assert graph["winner"] == "predicted"
+    assert graph["plan"]["origin"] == "measured"
+    assert graph["plan"]["measured"]["lower"] > 0
+    assert Path(graph["path"]).parent == plan_directory
+
+    (kept,) = run_json(*arguments)["graphs"]
+    assert not kept["measured_now"]
+    assert kept["plan"] == graph["plan"]
+    assert "tuned before" in run(*arguments).stdout
+    (planned,) = run_json("plan", f"{models}:make", "--batch", "64")["graphs"]
+    assert planned["plan"]["origin"] == "measured"
+
+    anew = run(*arguments, "--again")
+    assert anew.exit_code == 0
+    assert "95 % interval" in anew.stdout
+    assert graph["path"] in anew.stdout
+
+
+def test_tune_says_when_a_model_does_not_compile(
+    models: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no compiler today")
+
+    monkeypatch.setattr("passwright.scheduler.commands.tune.compile_with_inductor", fail)
+    result = run("tune", f"{models}:make")
+    assert result.exit_code == 1
+    assert "does not compile" in result.stderr
+    assert "no compiler today" in result.stderr
+
+
+# ---- doctor
+
+
+def findings(*arguments: str, code: int = 0) -> dict[str, dict[str, str]]:
+    result = run("doctor", "--json", *arguments)
+    assert result.exit_code == code, result.stdout
+    data = json.loads(result.stdout)
+    assert data["ok"] == (code == 0)
+    return {finding["name"]: finding for finding in data["findings"]}
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "cpp_compiler", lambda: ("g++", "g++ 99"))
+
+
+@pytest.mark.usefixtures("compiler")
+def test_doctor_lists_what_is_here(plan_directory: Path) -> None:
+    found = findings("--no-compile", "--device", "cpu")
+    assert found["torch"]["value"] == torch.__version__
+    assert found["C++ compiler"]["value"] == "g++: g++ 99"
+    assert str(plan_directory) in found["plan directory"]["value"]
+    assert found["device"]["value"].startswith("cpu: ")
+    assert "self-test" not in found
+    shown = run("doctor", "--no-compile", "--device", "cpu").stdout
+    assert all(name in shown for name in found)
+
+
+def test_doctor_fails_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> tuple[str, str]:
+        raise toolchain.ToolchainError("no C++ compiler found")
+
+    monkeypatch.setattr(toolchain, "cpp_compiler", none)
+    found = findings("--no-compile", "--device", "cpu", code=1)
+    assert found["C++ compiler"]["state"] == "missing"
+    assert "g++" in found["C++ compiler"]["cure"]
+
+
+@pytest.mark.usefixtures("compiler")
+def test_doctor_tells_how_to_get_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version_of = toolchain.version_of
+    monkeypatch.setattr(
+        toolchain, "version_of", lambda name: None if name == "torchfm" else version_of(name)
+    )
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("PASSWRIGHT_PLAN_DIRECTORY", str(file / "plans"))
+    found = findings("--no-compile", "--device", "cpu")
+    assert found["extra zoo"]["state"] == "optional"
+    assert "torchfm" in found["extra zoo"]["value"]
+    assert "pip install 'passwright[zoo]'" in found["extra zoo"]["cure"]
+    assert found["plan directory"]["state"] == "warning"
+    assert "PASSWRIGHT_PLAN_DIRECTORY" in found["plan directory"]["cure"]
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(file / "cache"))
+    found = findings("--no-compile", "--device", "cpu", code=1)
+    assert found["cache directory"]["state"] == "missing"
+
+
+@pytest.mark.parametrize(
+    ("version", "inside"),
+    [("2.10.1", False), ("2.11.0", True), ("2.14.1+cu130", True), ("2.15.0a0", False)],
+)
+def test_doctor_knows_the_versions_it_was_tested_with(
+    version: str, inside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
+    found = {f.name: f for f in [doctor_command._torch()]}
+    assert (found["torch"].state == "ok") == inside
+
+
+def test_the_self_test_finds_wrong_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda _fn, **_: lambda x: x + 1)
+    assert doctor_command.self_test(torch.device("cpu")).state == "missing"
+    monkeypatch.setattr(torch, "compile", lambda fn, **_: fn)
+    assert doctor_command.self_test(torch.device("cpu")).state == "ok"
+
+
+@pytest.mark.inductor
+def test_the_self_test_passes_here() -> None:
+    assert doctor_command.self_test(torch.device("cpu")).state == "ok"
