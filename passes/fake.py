@@ -73,10 +73,17 @@ class FakeRuns:
         """`found`, with memory of the node's inputs named as the view names it: a foretold or moved
         value lies elsewhere than its fake tensor."""
         names: dict[int, tuple[int, Size]] = {}
+        wanted = {part.storage for part in parts_of(found)}
         for source in node.all_input_nodes:
-            fakes = parts_of(spec_of(source.meta.get(self.view.dialect.value)))
+            value = source.meta.get(self.view.dialect.value)
+            fakes = value if isinstance(value, (tuple, list)) else (value,)
             for fake, known in zip(fakes, parts_of(self.view.any_spec(source)), strict=False):
-                names[fake.storage] = (known.storage, known.offset - fake.offset)
+                # A split into hundreds lies in one memory: its first part tells where.
+                if not wanted - names.keys():
+                    break
+                place = spec_of(fake)
+                if isinstance(place, Spec):
+                    names[place.storage] = (known.storage, known.offset - place.offset)
 
         def named(part: Spec) -> Spec:
             storage, further = names.get(part.storage, (part.storage, 0))

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 # Importing the readers fills the table of spellings.
-from passwright.passes import read_compute, read_movement  # noqa: F401
+from passwright.passes import read_compute, read_movement
 from passwright.passes.address import addresses, fingerprint
 from passwright.passes.binding import read
 from passwright.passes.dialect import Dialect
@@ -23,6 +23,7 @@ from passwright.passes.effects import (
 from passwright.passes.ops import Op, Piece, Split, Unbind
 from passwright.passes.spec import AnySpec, Spec, spec_of
 
+_READ_THROUGH = frozenset((*read_compute.READ_THROUGH, *read_movement.READ_THROUGH))
 OpT = TypeVar("OpT", bound=Op)
 T = TypeVar("T")
 
@@ -268,14 +269,14 @@ class GraphView:
         return found
 
     def forget(self, nodes: Iterable[fx.Node]) -> None:
-        """The arguments of these nodes changed: read them and their users again when asked.
+        """The arguments of these nodes changed: read them again when asked.
 
-        Their users, because some ops are read through a producer: `mm(x, t(w))` is a Linear of w.
+        Their users as well where an op is read through its producer: `mm(x, t(w))` is a Linear of w.
         """
         self._memo.clear()
         for node in nodes:
             self._ops.pop(node, None)
-            for user in node.users:
+            for user in node.users if node.target in _READ_THROUGH else ():
                 self._ops.pop(user, None)
             if self._writes is not None and (node in self._writes or not self.is_pure(node)):
                 self._refresh_write(node)

@@ -33,17 +33,21 @@ def read_linear(call: Bound) -> Op | None:
     return Linear(call.node, source[0], weight[0], bias)
 
 
+#: Targets through which a GEMM is read as a Linear.
+READ_THROUGH: tuple[Any, ...] = (aten.t.default, aten.permute.default)
+
+
 def _transposed_weight(call: Bound, name: str) -> fx.Node | None:
     """`w` where the argument is `w.T`: AOTAutograd writes a Linear as addmm(bias, x, w.T)."""
     found = call.tensor(name)
     if found is None or found[0].op != "call_function":
         return None
     node = found[0]
-    if node.target is aten.t.default:
-        return node.args[0] if isinstance(node.args[0], fx.Node) else None
-    if node.target is aten.permute.default and node.args[1] == [1, 0]:
-        return node.args[0] if isinstance(node.args[0], fx.Node) else None
-    return None
+    turned = node.target is aten.t.default
+    if node.target is aten.permute.default:
+        turned = node.args[1:] == ([1, 0],)
+    source = node.args[0] if turned and node.args else None
+    return source if isinstance(source, fx.Node) else None
 
 
 @spelled("input, mat2", aten.mm.default)

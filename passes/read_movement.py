@@ -114,10 +114,18 @@ def read_cat(call: Bound) -> Op | None:
     return Stack(call.node, tuple(flat), dim)  # type: ignore[arg-type]
 
 
+#: Targets through which a cat is read as a stack.
+READ_THROUGH: tuple[Any, ...] = (
+    torch.unsqueeze,
+    "unsqueeze",
+    aten.unsqueeze.default,
+    operator.getitem,
+)
+
+
 def _unsqueezed(call: Bound, node: fx.Node, dim: int) -> fx.Node | None:
     """`x` where the node is `unsqueeze(x, dim)`: ATen-IR writes a stack as a cat of these."""
-    spellings = (torch.unsqueeze, "unsqueeze", aten.unsqueeze.default, operator.getitem)
-    source = node.args[0] if node.target in spellings and node.args else None
+    source = node.args[0] if node.target in READ_THROUGH and node.args else None
     if not isinstance(source, fx.Node) or not isinstance(read(node, call.specs), Reshape):
         return None
     before, after = call.specs(source), call.specs(node)

@@ -242,8 +242,8 @@ class GraphCost:
         moved = 2 * written.nbytes
         for source in op.inputs:
             kernel = home.get(self.view.spec(source).storage)
-            if kernel is not None and kernel.nodes == [source]:
-                fused.pop(id(kernel), None)
+            if kernel is not None and kernel.nodes == [source] and _only_here(source, node):
+                del fused[id(kernel)], home[self.view.spec(source).storage]
         walked = written.numel * len(op.inputs) * _WALK
         return self.device.fused_launch + max(walked, self._traffic(moved)), 1
 
@@ -297,6 +297,10 @@ class GraphCost:
     def _traffic(self, moved: float) -> float:
         """Seconds to move so many bytes."""
         return moved / self.device.bandwidth_for(moved)
+
+
+def _only_here(source: fx.Node, cat: fx.Node) -> bool:
+    return all(user is cat for user in source.users)
 
 
 def _merge(

@@ -224,7 +224,7 @@ def read_plan(path: str) -> Plan:
         return load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise PlanFormatError(f"plan file {path}: {error.strerror}") from error
-    except PlanFormatError as error:
+    except (UnicodeError, PlanFormatError) as error:
         raise PlanFormatError(f"plan file {path}: {error}") from error
 
 

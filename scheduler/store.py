@@ -36,7 +36,7 @@ class PlanStore:
             return load(self.path(key).read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, PlanFormatError) as error:
+        except (OSError, UnicodeError, PlanFormatError) as error:
             self._warn(f"stored plan {self.path(key)} is not used ({error}); a new one is made")
             return None
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-
-import torch
 
 _DISTRIBUTION = "passwright"
 _REQUIREMENT = re.compile(r"^([\w.-]+)(.*?)(?:;.*extra\s*==\s*[\"'](\w+)[\"'].*)?$")
@@ -38,9 +37,12 @@ def cpp_compiler() -> tuple[str, str]:
 
 def cuda_driver() -> str | None:
     """The newest CUDA that the driver supports, as `13.0`; None without a driver."""
-    read = getattr(torch._C, "_cuda_getDriverVersion", None)  # absent from CPU builds
-    version = int(read()) if read else 0
-    return f"{version // 1000}.{version % 1000 // 10}" if version else None
+    version = ctypes.c_int(0)
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except OSError:
+        return None
+    return f"{version.value // 1000}.{version.value % 1000 // 10}" if version.value else None
 
 
 def why_not_writable(directory: Path) -> str:
@@ -61,9 +63,18 @@ def version_of(distribution: str) -> str | None:
         return None
 
 
+def own_version() -> str:
+    """Of this package."""
+    return version_of(_DISTRIBUTION) or "not installed"
+
+
 def requirements(extra: str | None = None) -> Iterator[tuple[str, str]]:
     """(name, version specifier) of what the package needs, by itself or for one of its extras."""
-    for line in importlib.metadata.requires(_DISTRIBUTION) or ():
+    try:
+        lines = importlib.metadata.requires(_DISTRIBUTION) or ()
+    except importlib.metadata.PackageNotFoundError:  # a checkout on the path, not installed
+        return
+    for line in lines:
         found = _REQUIREMENT.match(line)
         if found and found[3] == extra:
             yield found[1], found[2].strip()

@@ -115,7 +115,7 @@ def agreement(
     worst: dict[bool, Distance] = {}
     for distance in sorted(distances(found, random=False), key=lambda d: d.excess):
         worst[distance.triple.is_gradient] = distance
-    errors = [worst[kind].error if kind in worst else 0.0 for kind in (False, True)]
+    outputs, gradients = (worst[k].error if k in worst else 0.0 for k in (False, True))
     furthest = max(worst.values(), key=lambda d: d.excess, default=None)
     ok = furthest is None or furthest.error <= furthest.allowed
     sentence = "agrees"
@@ -124,7 +124,7 @@ def agreement(
             f"{furthest.triple.name} is off by {furthest.error:.1e},"
             f" {furthest.allowed:.1e} is allowed"
         )
-    return Agreement(ok, sentence, *errors, oracle=reference is not None)
+    return Agreement(ok, sentence, outputs, gradients, reference is not None)
 
 
 def _tensors(output: Any) -> tuple[Tensor, ...]:

@@ -23,6 +23,10 @@ from passwright.training.demo_worker import DEFAULT, Job
 #: was asked to stop must do so.
 _GRACE = 20.0
 _TICK = 0.5
+#: A worker that has nothing left to do must have ended by itself within this.
+_GOODBYE = 5.0
+#: Measuring takes this much of what it is allowed, first calls and messages included.
+_OVER = 1.25
 
 TIME_LIMIT, STOPPED = "time limit", "stopped"
 
@@ -32,8 +36,8 @@ class Worker(Protocol):
 
     connection: Connection
 
-    def stop(self) -> None:
-        """Ends it, whatever it is doing."""
+    def stop(self, *, at_once: bool = False) -> None:
+        """Ends it; unless `at_once`, one that has nothing left to do ends by itself."""
 
     def last_words(self) -> str:
         """What it left behind, where it ended without a message."""
@@ -80,14 +84,14 @@ class Rows:
 
     def run(self) -> None:
         """Does what the time allows. KeyboardInterrupt passes through, with all workers ended."""
-        queue = deque(self.jobs)
+        queue = deque(sorted(self.jobs, key=lambda job: job.order))
         try:
             while queue:
                 self._compile(queue)
                 self._measure()
         finally:
             for worker in self._alive():
-                worker.stop()
+                worker.stop(at_once=True)
 
     def finish(self, why: str = TIME_LIMIT) -> tuple[Row, ...]:
         """A row for each job, in their order; `why` the missing ones were not run."""
@@ -104,6 +108,8 @@ class Rows:
             if left <= 0:
                 self._give_up(queue)
                 return
+            if not self._compiling:  # nothing could be started
+                continue
             self._show()
             for connection in wait([*self._compiling], timeout=min(left, _TICK)):
                 assert isinstance(connection, Connection)
@@ -117,7 +123,7 @@ class Rows:
         """Seconds that measuring what is compiled will take, and one row more."""
         measuring = [job.measure_seconds for job, _, _ in self._compiled]
         measuring += [job.measure_seconds for job, _ in self._compiling.values()][:1]
-        return 1.5 * sum(measuring)
+        return _OVER * sum(measuring)
 
     def _start(self, job: Job) -> None:
         try:
@@ -143,7 +149,7 @@ class Rows:
 
     def _give_up(self, queue: deque[Job]) -> None:
         for job, worker in self._compiling.values():
-            worker.stop()
+            worker.stop(at_once=True)
             self._record(_row(job, State.NOT_RUN, TIME_LIMIT), job)
         self._compiling.clear()
         while queue:
@@ -225,9 +231,11 @@ class ProcessWorker:
         self._process.start()
         theirs.close()
 
-    def stop(self) -> None:
+    def stop(self, *, at_once: bool = False) -> None:
         """Ends it with the compilers that it has started."""
-        self.connection.close()
+        self.connection.close()  # one that waits for a word takes this for goodbye
+        if not at_once:
+            self._process.join(_GOODBYE)
         if self._process.is_alive():
             self._signal(signal.SIGTERM)
             self._process.join(_GRACE)

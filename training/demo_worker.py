@@ -39,7 +39,9 @@ class Job:
     options: dict[str, Any] = field(default_factory=dict, hash=False)
     #: Leave out default compile where no step was chosen: it would make the same code again.
     skip_equal: bool = True
-    measure_seconds: float = 3.0
+    measure_seconds: float = 4.0
+    #: Jobs start in this order.
+    order: int = 0
 
     @property
     def phase(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import re
 import time
@@ -66,7 +65,7 @@ def doctor(device: torch.device, settings: Settings, *, compile_test: bool, as_j
 def examine(device: torch.device, settings: Settings) -> list[Finding]:
     """All findings that need no compile."""
     return [
-        Finding("passwright", State.OK, importlib.metadata.version("passwright")),
+        Finding("passwright", State.OK, toolchain.own_version()),
         Finding("python", State.OK, platform.python_version()),
         _torch(),
         _compiler(),
@@ -85,7 +84,7 @@ def examine(device: torch.device, settings: Settings) -> list[Finding]:
 
 def _torch() -> Finding:
     version = torch.__version__
-    bounds = dict(toolchain.requirements())["torch"]
+    bounds = dict(toolchain.requirements()).get("torch", "")
     if not _within(version, bounds):
         cure = f"pip install 'torch{bounds}'"
         return Finding("torch", State.WARNING, f"{version}, tested with {bounds}", cure)
@@ -125,7 +124,9 @@ def _cuda(device: torch.device) -> list[Finding]:
         value = f"torch is built for {runtime}, the driver supports {driver or 'nothing'}"
         found.append(Finding("CUDA", State.OPTIONAL, value, "no GPU is needed; plans fit the CPU"))
     else:
-        found.append(Finding("CUDA", State.OK, f"runtime {runtime}, driver up to {driver}"))
+        found.append(
+            Finding("CUDA", State.OK, f"torch is built for {runtime}, the driver supports {driver}")
+        )
     triton = toolchain.version_of("triton")
     needed = device.type == "cuda"
     if triton is not None or needed:

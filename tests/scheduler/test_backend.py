@@ -18,8 +18,8 @@ from torch._dynamo.utils import counters
 from torch.utils.checkpoint import checkpoint
 
 from passwright.passes.errors import SettingsError
-from passwright.scheduler import backend, passwright_options
-from passwright.scheduler.inductor import graph_pass
+from passwright.scheduler import backend, optimize, passwright_options
+from passwright.scheduler.inductor import fresh_cache, graph_pass, with_pass
 from passwright.scheduler.optimize import collect_plans
 from passwright.scheduler.store import PlanStore
 
@@ -77,7 +77,7 @@ def test_the_backend_by_name(training, plan_directory, agree):
     assert mine.steps
     assert mine.training is training
     assert mine == applied[0].plan
-    assert "2 ops" in f"{mine.ops_after} ops" or mine.ops_after < mine.ops_before
+    assert mine.ops_after < mine.ops_before
 
 
 @pytest.mark.inductor
@@ -102,10 +102,9 @@ def test_inductors_modes_and_options_have_their_effect(plan_directory, agree):
 
 
 @pytest.mark.inductor
+@pytest.mark.parametrize("form", ["backend", "options"])
 @pytest.mark.parametrize("place", ["options", "config"])
-def test_a_users_own_pass_runs_too_and_the_config_is_unchanged(
-    place, plan_directory, agree, monkeypatch
-):
+def test_a_users_own_pass_runs_too_and_the_config_is_unchanged(place, form, plan_directory, agree):
     from torch._inductor import config
 
     seen: list[str] = []
@@ -115,19 +114,18 @@ def test_a_users_own_pass_runs_too_and_the_config_is_unchanged(
         for hook in hooks
     }
     settings = {"plan_directory": str(plan_directory)}
-    if place == "config":
-        for hook, value in mine.items():
-            monkeypatch.setattr(config, hook, value)
-        options = passwright_options(**settings)
-    else:
-        options = {**mine, **settings}
-    before = {hook: getattr(config, hook) for hook in hooks}
-    form = {"backend": "passwright"} if place == "options" else {}
-    with collect_plans() as applied, torch._inductor.utils.fresh_cache():
-        agree(turned_round, torch.compile(turned_round, options=options, **form), [X])
+    with config.patch(mine if place == "config" else {}), fresh_cache():
+        before = config.save_config_portable(ignore_private_configs=False)
+        options = settings if form == "backend" else passwright_options(**settings)
+        if place == "options":
+            for hook, theirs in mine.items():
+                options = with_pass(options, hook, theirs)
+        given = {"backend": "passwright"} if form == "backend" else {}
+        with collect_plans() as applied:
+            agree(turned_round, torch.compile(turned_round, options=options, **given), [X])
+        assert config.save_config_portable(ignore_private_configs=False) == before
     assert set(seen) == set(hooks)
     assert any(each.plan.steps for each in applied)
-    assert {hook: getattr(config, hook) for hook in hooks} == before
 
 
 @pytest.mark.inductor
@@ -175,17 +173,21 @@ def test_nothing_global_changes(run, model):
         assert after[name] == was, name
 
 
-def test_off_is_plain_inductor(run, model, plan_directory):
-    result = run(model, X, mode=None, verify="off", min_gain=9.0, planner=True)
-    assert result.steps == []
-    torch._dynamo.reset()
+def test_off_leaves_everything_to_inductor(run, model, plan_directory):
+    result = run(model, X, mode="off", epilogue_fusion=True)
+    assert result.applied == []
+    assert result.asked == [(None, {"epilogue_fusion": True})]
+    assert "split" in result.graphs[0].code
+    assert not plan_directory.exists()
+    assert passwright_options(mode="off") == {}
 
 
 # ---- options
 
 
 def test_options_reach_inductor_as_they_are(run, model):
-    result = run(model, X, mode="max-autotune-no-cudagraphs", epilogue_fusion=False, verify="off")
+    tuned = "max-autotune-no-cudagraphs"
+    result = run(model, X, inductor_mode=tuned, epilogue_fusion=False, verify="off")
     assert result.asked == [("max-autotune-no-cudagraphs", {"epilogue_fusion": False})]
 
 
@@ -238,12 +240,14 @@ def test_dynamic_sizes_recompile_no_more_often_than_stock(run, model):
         torch._dynamo.reset()
         compiles.clear()
         plain = torch.compile(model, backend=stock, dynamic=dynamic)
-        for x in batches:
-            plain(x)
+        with torch.no_grad():
+            for x in batches:
+                plain(x)
         result = run(model, batches[0], dynamic=dynamic)
         counters.clear()
-        for x in batches[1:]:
-            torch.testing.assert_close(result.compiled(x), model(x))
+        with torch.no_grad():
+            for x in batches[1:]:
+                torch.testing.assert_close(result.compiled(x), model(x))
         again = counters["stats"]["unique_graphs"]
         assert 1 + again == len(compiles)
         assert result.steps
@@ -395,10 +399,10 @@ def test_the_plan_of_a_graph_is_an_artifact_for_tlparse(run, model, monkeypatch)
     found: dict[str, str] = {}
 
     def keep(name: str, metadata_fn=dict, *, payload_fn=lambda: None, **_: Any) -> None:
-        if name == "artifact":
-            found[metadata_fn()["name"]] = payload_fn()
+        assert name == "artifact"
+        found[metadata_fn()["name"]] = payload_fn()
 
-    monkeypatch.setattr(torch._logging, "trace_structured", keep)
+    monkeypatch.setattr(optimize, "trace_structured", keep)
     result = run(model, X)
     assert found == {"passwright_plan_torch": result.plans[0].to_json()}
 

@@ -1,0 +1,126 @@
+"""Agreement of two ways to run a module: what counts as the same, and what must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from passwright.training.agreement import Agreement, agreement, observe, oracle, without_dropout
+
+
+class Model(nn.Module):
+    """Two outputs, one parameter that nothing depends on, and one that cancels out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 4)
+        self.norm = nn.BatchNorm1d(16)  # which takes the first bias out again
+        self.unused = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        hidden = torch.tanh(self.norm(self.first(x)))
+        return {"hidden": hidden, "out": self.second(hidden)}
+
+
+@pytest.fixture
+def model() -> Model:
+    torch.manual_seed(0)
+    return Model()
+
+
+X = torch.randn(32, 8, generator=torch.Generator().manual_seed(1))
+
+
+def judged(model: nn.Module, run: Callable[..., Any], *, train: bool = True) -> Agreement:
+    expected = observe(model, model, (X,), train=train)
+    actual = observe(model, run, (X,), train=train)
+    return agreement(expected, actual, oracle(model, (X,), train=train))
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_another_order_of_the_same_sums_agrees(model: Model, train: bool) -> None:
+    def otherwise(x: Tensor) -> dict[str, Tensor]:
+        parts = x[:, :3] @ model.first.weight[:, :3].T, x[:, 3:] @ model.first.weight[:, 3:].T
+        hidden = torch.tanh(model.norm(parts[1] + parts[0] + model.first.bias))
+        return {"hidden": hidden, "out": model.second(hidden)}
+
+    verdict = judged(model, otherwise, train=train)
+    assert verdict.ok, verdict.sentence
+    assert verdict.oracle
+    assert verdict.output_error < 1e-5
+    # The gradient of what cancels out is nothing but rounding, and has no scale.
+    assert verdict.gradient_error < 1e-2
+
+
+def test_wrong_outputs_are_found(model: Model) -> None:
+    def wrong(x: Tensor) -> dict[str, Tensor]:
+        found = model(x)
+        return found | {"out": found["out"] * 1.001}
+
+    for train in (True, False):
+        verdict = judged(model, wrong, train=train)
+        assert not verdict.ok
+        assert "is off by" in verdict.sentence
+
+
+def test_wrong_gradients_are_found(model: Model) -> None:
+    def wrong(x: Tensor) -> dict[str, Tensor]:
+        found = model(x)
+        out = found["out"] + 0.01 * (model.unused.sum() - model.unused.sum().detach())
+        return found | {"out": out}
+
+    assert judged(model, wrong, train=False).ok
+    verdict = judged(model, wrong)
+    assert not verdict.ok
+    assert "gradient of unused" in verdict.sentence
+
+
+def test_nan_and_other_shapes_are_found(model: Model) -> None:
+    def nan(x: Tensor) -> dict[str, Tensor]:
+        found = model(x)
+        return found | {"out": found["out"] / torch.zeros(4)}
+
+    def fewer(x: Tensor) -> dict[str, Tensor]:
+        found = model(x)
+        return found | {"out": found["out"][:, :2]}
+
+    assert "NaN" in judged(model, nan, train=False).sentence
+    assert "shapes" in judged(model, fewer, train=False).sentence
+
+
+def test_without_a_float64_run_eager_counts(model: Model) -> None:
+    class Single(Model):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return super().forward(x.float())
+
+    single = Single()
+    assert oracle(single, (X,), train=False) is None
+    verdict = judged(single, single)
+    assert verdict.ok
+    assert not verdict.oracle
+    assert not judged(single, lambda x: {k: 1.01 * v for k, v in single(x).items()}).ok
+
+
+def test_observing_leaves_no_gradients(model: Model) -> None:
+    observe(model, model, (X,), train=True)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_dropout_of_any_kind_is_off() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.attention_dropout = nn.Dropout(0.5), 0.3
+            self.attention = nn.MultiheadAttention(4, 2, dropout=0.2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = nn.functional.dropout(self.layer(x), self.attention_dropout, self.training)
+            return self.attention(x, x, x)[0]
+
+    module = without_dropout(Functional().train())
+    x = torch.randn(5, 2, 4)
+    assert torch.equal(module(x), module(x))
