@@ -72,7 +72,9 @@ def default_table() -> PatternTable:
             for pattern in patterns_of(entry.load()):
                 if found.setdefault(pattern.name(), pattern) is not pattern:
                     log.warning(
-                        "a pattern of %r left out: %s is taken", entry.value, pattern.name()
+                        "a pattern of %r left out: %s is taken; rename it",
+                        entry.value,
+                        pattern.name(),
                     )
         except Exception as error:  # a plug-in is somebody else's code
             log.warning("patterns of %r left out: %s; update or uninstall it", entry.value, error)

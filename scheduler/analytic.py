@@ -26,6 +26,7 @@ from passwright.passes.pattern import Candidate
 from passwright.scheduler.cost import Estimate, GraphCost
 from passwright.scheduler.device import DeviceDescriptor
 from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Interval, Prediction
+from passwright.scheduler.inductor import pointwise_cat_limits
 
 #: Part by which the time saved, and the time added, may be off.
 _UNCERTAINTY = 0.25
@@ -51,7 +52,8 @@ class AnalyticGainModel(GainModel):
 
     @property
     def version(self) -> str:
-        return digest("analytic", _VERSION, self.device.key(), self.lookahead)
+        limits = pointwise_cat_limits()
+        return digest("analytic", _VERSION, self.device.key(), self.lookahead, limits)
 
     def stop_when(self, late: Callable[[], bool]) -> None:
         self._late = late

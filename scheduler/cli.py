@@ -199,7 +199,7 @@ def tune(
 )
 def demo(
     models: Annotated[
-        str | None, typer.Option(help="Which, separated by commas.", show_default="seven models")
+        str | None, typer.Option(help="Which, separated by commas.", show_default="six models")
     ] = None,
     batch: Batch = None,
     full: Annotated[

@@ -31,13 +31,20 @@ def device_runs(
 def _capture(variant: Callable[[], object], side: torch.cuda.Stream) -> Callable[[], object]:
     """The variant as a replayed CUDA graph; what it returned is kept alive with the graph."""
     graph = torch.cuda.CUDAGraph()
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
     side.wait_stream(torch.cuda.current_stream())
     # A capture that fails leaves its stream current; the outer context sets that right.
     with torch.cuda.stream(side):
         for _ in range(_WARM_UP):
             variant()
-        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-            kept = variant()
+        outside = generator.clone_state()
+        try:
+            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                kept = variant()
+        except Exception:
+            # It also leaves the random generator in the state of a capture, in which it refuses.
+            generator.graphsafe_set_state(outside)
+            raise
     torch.cuda.current_stream().wait_stream(side)
 
     def replay() -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ def passwright_pass(scheduler: Scheduler, dialect: Dialect) -> CustomGraphPass:
 
     def run(graph: fx.Graph) -> None:
         training = dialect is Dialect.TORCH and is_training(graph)
+        untouched = copy.deepcopy(graph)
         try:
             scheduler.plan_graph(graph, training=training)
         except Exception as error:
@@ -41,6 +43,9 @@ def passwright_pass(scheduler: Scheduler, dialect: Dialect) -> CustomGraphPass:
                 error,
             )
             log.debug("traceback", exc_info=True)
+            # A pattern may have gone past the editor, which undoes only what it did itself.
+            if str(graph) != str(untouched):
+                _restore(graph, untouched)
 
     def uuid() -> str:
         kind = "cuda" if torch.cuda.is_available() else "cpu"
@@ -49,6 +54,15 @@ def passwright_pass(scheduler: Scheduler, dialect: Dialect) -> CustomGraphPass:
         return digest("passwright", dialect.value, context, scheduler.settings, given)
 
     return graph_pass(run, uuid)
+
+
+def _restore(graph: fx.Graph, untouched: fx.Graph) -> None:
+    nodes = list(graph.nodes)
+    for node in nodes:
+        node.args, node.kwargs = (), {}
+    for node in nodes:
+        graph.erase_node(node)
+    graph.output(graph.graph_copy(untouched, {}))
 
 
 def aten_passes(scheduler: Scheduler) -> dict[str, CustomGraphPass]:

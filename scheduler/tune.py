@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,13 @@ def _variants(
         try:
             found.append(Variant(name, plan, compile_module(rewritten)))
         except Exception as error:
-            log.warning("variant %r does not compile and is left out: %s", name, error)
+            log.warning(
+                "variant %r does not compile and is left out: %s; rerun with TORCH_LOGS=+passwright"
+                " for the traceback",
+                name,
+                error,
+            )
+            log.debug("traceback", exc_info=True)
     return found
 
 
@@ -126,7 +133,8 @@ def measure(
     steps = {v.name: graph_step(v.compiled, inputs, training=training) for v in variants}
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     device = tensors[0].device if tensors else torch.device("cpu")
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+
+    def run() -> Comparison:
         return compare(
             steps,
             baseline=DEFAULT,
@@ -134,6 +142,14 @@ def measure(
             time_limit=settings.tune_seconds,
             seed=settings.seed,
         )
+
+    # Dynamo is in the middle of a compile and keeps its notes by thread. The backwards, which compile
+    # when they first run, are compiles of their own: here, their notes would clash with Dynamo's.
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        ThreadPoolExecutor(1, "passwright-tune") as thread,
+    ):
+        return thread.submit(run).result()
 
 
 def _winner(variants: Sequence[Variant], comparison: Comparison) -> Variant:

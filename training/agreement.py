@@ -8,8 +8,8 @@ verifier's business (`passes.compare`). Where there is no float64 run, eager is 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from passwright.passes.compare import Distance, Triple, distances, other_values
+
+#: Runs with shaken parameters.
+_SHAKEN = 8
 
 
 @dataclass(frozen=True)
@@ -100,10 +103,38 @@ def oracle(
         return None
 
 
+def shaken(
+    module: nn.Module, inputs: tuple[Any, ...], *, train: bool, seed: int = 0
+) -> list[Observation]:
+    """The float64 run again, several times, with every parameter off by a rounding to float32.
+
+    How far these lie apart is how well the model is conditioned: where an input of a ReLU is nearly
+    0, any rounding may let it pass or not, and a gradient jumps.
+    """
+    found = []
+    for number in range(_SHAKEN):
+        generator = torch.Generator().manual_seed(seed + number)
+        double = copy.deepcopy(module).double()
+        with torch.no_grad():
+            for parameter in double.parameters():
+                noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.mul_(1 + torch.finfo(torch.float32).eps * noise.to(parameter.device))
+        run = oracle(double, inputs, train=train, seed=seed)
+        found += [run] if run is not None else []
+    return found
+
+
 def agreement(
-    expected: Observation, actual: Observation, reference: Observation | None
+    expected: Observation,
+    actual: Observation,
+    reference: Observation | None,
+    shake: Callable[[], Sequence[Observation]] = tuple,
 ) -> Agreement:
-    """Whether `actual` is as right as `expected`, which is eager, in all outputs and gradients."""
+    """Whether `actual` is as right as `expected`, which is eager, in all outputs and gradients.
+
+    `shake` gives `shaken` runs; it is called where the answer would be no, and what is not further
+    from the reference than twice the furthest of them is right after all.
+    """
     shapes = [[tuple(t.shape) for t in o.outputs] for o in (expected, actual)]
     if shapes[0] != shapes[1]:
         return Agreement(False, f"outputs of shapes {shapes[1]} in place of {shapes[0]}")
@@ -113,7 +144,10 @@ def agreement(
         if other:
             return Agreement(False, other, oracle=reference is not None)
     worst: dict[bool, Distance] = {}
-    for distance in sorted(distances(found, random=False), key=lambda d: d.excess):
+    apart = list(distances(found, random=False))
+    if reference is not None and any(d.error > d.allowed for d in apart):
+        apart = _conditioned(apart, reference, shake())
+    for distance in sorted(apart, key=lambda d: d.excess):
         worst[distance.triple.is_gradient] = distance
     outputs, gradients = (worst[k].error if k in worst else 0.0 for k in (False, True))
     furthest = max(worst.values(), key=lambda d: d.excess, default=None)
@@ -125,6 +159,19 @@ def agreement(
             f" {furthest.allowed:.1e} is allowed"
         )
     return Agreement(ok, sentence, outputs, gradients, reference is not None)
+
+
+def _conditioned(
+    apart: list[Distance], reference: Observation, runs: Sequence[Observation]
+) -> list[Distance]:
+    """The distances, each allowed at least what shaking the model does to that tensor."""
+    jumps: dict[str, float] = {}
+    for run in runs:
+        # The reference stands in for eager, so that the error is that of the shaken run.
+        for distance in distances(list(_triples(reference, run, reference)), random=False):
+            name = distance.triple.name
+            jumps[name] = max(jumps.get(name, 0.0), distance.error)
+    return [replace(d, allowed=max(d.allowed, 2 * jumps.get(d.triple.name, 0.0))) for d in apart]
 
 
 def _tensors(output: Any) -> tuple[Tensor, ...]:

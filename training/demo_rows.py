@@ -126,6 +126,7 @@ class Rows:
         return _OVER * sum(measuring)
 
     def _start(self, job: Job) -> None:
+        self._reporter.working_on(f"starting {job.title}")  # the first takes a while
         try:
             worker = self._launch(job)
         except OSError as error:
@@ -233,7 +234,9 @@ class ProcessWorker:
 
     def stop(self, *, at_once: bool = False) -> None:
         """Ends it with the compilers that it has started."""
-        self.connection.close()  # one that waits for a word takes this for goodbye
+        with suppress(OSError):
+            self.connection.send("goodbye")
+        self.connection.close()
         if not at_once:
             self._process.join(_GOODBYE)
         if self._process.is_alive():

@@ -101,8 +101,8 @@ def notes(report: Report) -> list[str]:
             " included in training. Planning is part of the compile seconds."
         ),
         (
-            "Compiles start with empty caches, and with dropout at rate 0. Agrees: outputs and"
-            " gradients are about as far from a float64 run as eager is"
+            f"Compiles start with empty caches{', on one core each' if on_cpu else ''}; dropout is"
+            " at rate 0. Agrees: outputs and gradients are about as far from a float64 run as eager is"
             f"{_without_oracle(report.rows)}."
         ),
     ]

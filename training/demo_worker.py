@@ -8,6 +8,7 @@ time, helps default compile.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -57,8 +58,8 @@ class Job:
 
 
 def work(job: Job, connection: Connection) -> None:
-    """The life of a worker process. Sends {"compiled": ...}, awaits a word, sends {"measured": ...};
-    {"failed": why} in place of either."""
+    """The life of a worker process. Sends {"compiled": ...}, awaits the word "measure" (any other
+    ends it), sends {"measured": ...}; {"failed": why} in place of either."""
     os.setpgrp()  # so that it can be ended together with the compilers that it runs
     Path(job.directory).mkdir(parents=True, exist_ok=True)
     log = os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -68,8 +69,8 @@ def work(job: Job, connection: Connection) -> None:
     try:
         prepared = Prepared(job)
         connection.send({"compiled": prepared.compile()})
-        connection.recv()
-        connection.send({"measured": prepared.measure()})
+        if connection.recv() == "measure":
+            connection.send({"measured": prepared.measure()})
     except (EOFError, BrokenPipeError, KeyboardInterrupt):  # nobody waits for the result any more
         sys.exit(1)
     except Exception as error:
@@ -116,6 +117,11 @@ class Prepared:
             DEFAULT: None if skip else self._compile(DEFAULT),
         }
 
+    def _shaken(self) -> list[Any]:
+        from passwright.training.agreement import shaken
+
+        return shaken(self.module, self.inputs, train=self.job.train, seed=self.job.seed)
+
     def _compile(self, name: str) -> dict[str, Any]:
         import torch
 
@@ -132,6 +138,7 @@ class Prepared:
             capture_kernels() as kernels,
             collect_plans() as plans,  # none come from default compile
             _collected_warnings() as warnings,
+            _frozen_heap(),
         ):
             wall, cpu = time.perf_counter(), _cpu_seconds()
             step()
@@ -145,7 +152,7 @@ class Prepared:
         return {
             "seconds": seconds,
             "kernels": [asdict(graph) for graph in kernels],
-            "agreement": asdict(agreement(self.expected, actual, self.oracle)),
+            "agreement": asdict(agreement(self.expected, actual, self.oracle, self._shaken)),
             "plans": [
                 {
                     "plan": json.loads(applied.plan.to_json()),
@@ -212,6 +219,17 @@ def warm_up(device: str, *, threads: int) -> None:
 
 
 _warm: list[str] = []
+
+
+@contextmanager
+def _frozen_heap() -> Iterator[None]:
+    """What an earlier compile left alive does not slow the garbage collector in this one."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager

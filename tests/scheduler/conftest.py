@@ -163,6 +163,12 @@ class AlwaysGains(GainModel):
         return [Prediction(gain, gain) for _ in candidates]
 
 
+@pytest.fixture
+def always_gains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every candidate counts as a gain."""
+    monkeypatch.setattr(Scheduler, "model", lambda *_: AlwaysGains())
+
+
 @dataclass
 class Result:
     """What a compiled model did, after its results were found right."""

@@ -277,6 +277,20 @@ def test_a_plan_may_be_cut_down_to_nothing(chains):
     assert found.ops_before == found.ops_after
 
 
+def test_cleaning_up_alone_has_to_be_worth_a_plan(chains):
+    class SinCleanUp(SinToCos):
+        cleanup = True
+        before, after = "tanh", torch.sin
+
+    found, calls = plan(chains, by_pattern(clean_up=0.5), SinCleanUp())
+    assert names(found) == ["clean_up"]
+    assert calls.count("sin") == 2
+    found, calls = plan(chains, by_pattern(clean_up=0.005), SinCleanUp(), min_gain=0.01)
+    assert found.steps == ()
+    assert calls.count("tanh") == 2
+    assert reasons(found) == {"clean_up": "nothing that it prepared was worth doing"}
+
+
 def test_max_steps(chains):
     found, _ = plan(chains, lambda _: 0.3, max_steps=2)
     assert len(found.steps) == 2

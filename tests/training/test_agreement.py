@@ -9,7 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from passwright.training.agreement import Agreement, agreement, observe, oracle, without_dropout
+from passwright.training.agreement import (
+    Agreement,
+    Observation,
+    agreement,
+    observe,
+    oracle,
+    shaken,
+    without_dropout,
+)
 
 
 class Model(nn.Module):
@@ -124,3 +132,29 @@ def test_dropout_of_any_kind_is_off() -> None:
     module = without_dropout(Functional().train())
     x = torch.randn(5, 2, 4)
     assert torch.equal(module(x), module(x))
+
+
+def test_a_unit_at_its_kink_is_no_disagreement_but_a_wrong_factor_is() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 1))
+    x = torch.randn(64, 8)
+    with torch.no_grad():
+        model[0].bias[0] -= model[0](x)[3, 0]
+    passes = bool(model[0](x)[3, 0] > 0)
+    nudge = torch.zeros(64, 4)
+    nudge[3, 0] = -2e-7 if passes else 2e-7
+
+    def nudged(y: torch.Tensor) -> torch.Tensor:
+        return model[2](torch.relu(model[0](y) + nudge))
+
+    def scaled(y: torch.Tensor) -> torch.Tensor:
+        return model(y) * 1.001
+
+    def shake() -> list[Observation]:
+        return shaken(model, (x,), train=True)
+
+    expected, reference = observe(model, model, (x,), train=True), oracle(model, (x,), train=True)
+    at_kink = observe(model, nudged, (x,), train=True)
+    assert not agreement(expected, at_kink, reference).ok
+    assert agreement(expected, at_kink, reference, shake).ok
+    assert not agreement(expected, observe(model, scaled, (x,), train=True), reference, shake).ok

@@ -10,7 +10,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -374,7 +373,7 @@ def test_every_worker_gives_a_row() -> None:
 def test_nothing_is_measured_while_something_compiles() -> None:
     _, _, listener = run_rows(dict.fromkeys("abcd", GOOD))
     kinds = [what.partition(" ")[0] for what in listener.doing]
-    assert kinds == sorted(kinds)
+    assert kinds.index("measuring") > max(i for i, kind in enumerate(kinds) if kind != "measuring")
     assert kinds.count("measuring") == 4
 
 
@@ -382,7 +381,7 @@ def test_few_may_be_alive_at_a_time() -> None:
     rows, _, listener = run_rows(dict.fromkeys("abcde", GOOD), alive=2)
     assert all(row.state is State.MEASURED for row in rows.finish())
     kinds = [what.partition(" ")[0] for what in listener.doing]
-    waves = sum(pair == ("measuring", "compiling") for pair in pairwise(kinds))
+    waves = sum(pair == ("measuring", "starting") for pair in pairwise(kinds))
     assert waves == 2
 
 
@@ -505,8 +504,7 @@ def test_stopping_ends_what_the_worker_started(tmp_path: Path) -> None:
 def test_a_worker_with_nothing_left_to_do_ends_by_itself(tmp_path: Path) -> None:
     def target(wanted: Job, connection: Connection) -> None:
         connection.send({"compiled": {}})
-        with suppress(EOFError):
-            connection.recv()
+        assert connection.recv() == "goodbye"
         wanted.log.write_text("goodbye", encoding="utf-8")
 
     worker, _ = process(target, job("a", directory=str(tmp_path)))
