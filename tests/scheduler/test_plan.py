@@ -74,7 +74,9 @@ def test_store_keeps_and_finds(tmp_path: Path) -> None:
     assert store.save("k", PLAN) == store.path("k")
     assert store.load("k") == PLAN
     assert [key for key, _ in store] == ["k"]
-    assert [p.name for p in store.directory.iterdir()] == ["k.json"], "no temporary file is left behind"
+    assert [p.name for p in store.directory.iterdir()] == ["k.json"], (
+        "no temporary file is left behind"
+    )
 
 
 def test_a_damaged_file_counts_as_none_with_one_warning(
