@@ -15,7 +15,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -219,6 +219,16 @@ def cold_cache(directory: Path) -> Iterator[None]:
 
     FakeTensorMode.cache_clear()
     with fresh_directory(dir=str(directory), delete=False):
+        yield
+
+
+@contextmanager
+def eager_backward() -> Iterator[None]:
+    """Compiles inside compile the backward together with the forward, not at the first `backward()`."""
+    import torch._functorch.config as config
+
+    name = "force_non_lazy_backward_lowering"
+    with config.patch(name, True) if hasattr(config, name) else nullcontext():
         yield
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from passwright.passes.graph import GraphView
 from passwright.passes.verify import sample_inputs
 from passwright.scheduler.device import describe
 from passwright.scheduler.gain import Interval
-from passwright.scheduler.inductor import clone_for_compile
+from passwright.scheduler.inductor import clone_for_compile, eager_backward
 from passwright.scheduler.optimize import Applied, Scheduler, device_of, is_training, report
 from passwright.scheduler.plan import Plan
 from passwright.scheduler.timing import Comparison, compare, graph_step
@@ -77,7 +76,10 @@ def tune_graph(
         rewritten, _ = scheduler.optimize(gm, example_inputs)
         return compile_module(rewritten)
     start = time.perf_counter()
-    variants = _variants(scheduler, gm, example_inputs, compile_module)
+    # A backward that compiles when it first runs, as they usually do, would clash with the compile
+    # that we are in the middle of, or wait for it for ever in a GPU's thread.
+    with eager_backward():
+        variants = _variants(scheduler, gm, example_inputs, compile_module)
     best, comparison = variants[0], None
     if len(variants) > 1:
         comparison = measure(variants, gm, example_inputs, training, scheduler)
@@ -97,7 +99,15 @@ def _variants(
     compile_module: Callable[[fx.GraphModule], Callable[..., Any]],
 ) -> list[Variant]:
     """Doing nothing first; then every different plan that compiles."""
-    nothing = Plan(GraphView(gm.graph).fingerprint, origin="measured", stopped="default is faster")
+    ops = sum(node.op not in ("placeholder", "output", "get_attr") for node in gm.graph.nodes)
+    nothing = Plan(
+        GraphView(gm.graph).fingerprint,
+        training=is_training(gm.graph),
+        ops_before=ops,
+        ops_after=ops,
+        stopped="default is faster",
+        origin="measured",
+    )
     found = [Variant(DEFAULT, nothing, compile_module(clone_for_compile(gm)))]
     seen: set[tuple[str, ...]] = {()}
     for name, min_gain in (("predicted", scheduler.settings.min_gain), ("bold", _BOLD)):
@@ -134,7 +144,7 @@ def measure(
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     device = tensors[0].device if tensors else torch.device("cpu")
 
-    def run() -> Comparison:
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         return compare(
             steps,
             baseline=DEFAULT,
@@ -142,14 +152,6 @@ def measure(
             time_limit=settings.tune_seconds,
             seed=settings.seed,
         )
-
-    # Dynamo is in the middle of a compile and keeps its notes by thread. The backwards, which compile
-    # when they first run, are compiles of their own: here, their notes would clash with Dynamo's.
-    with (
-        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        ThreadPoolExecutor(1, "passwright-tune") as thread,
-    ):
-        return thread.submit(run).result()
 
 
 def _winner(variants: Sequence[Variant], comparison: Comparison) -> Variant:

@@ -125,6 +125,12 @@ class Row:
         return self.compiled[PASSWRIGHT]["warnings"] if self.compiled else []
 
     @property
+    def default_agreement(self) -> dict[str, Any] | None:
+        """Whether default compile agrees with eager; None where it was not run."""
+        default = self.compiled.get(DEFAULT) if self.compiled else None
+        return default["agreement"] if default else None
+
+    @property
     def agreement(self) -> dict[str, Any] | None:
         return self.compiled[PASSWRIGHT]["agreement"] if self.compiled else None
 

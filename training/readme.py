@@ -1,7 +1,8 @@
 """Writes the tables of a Markdown file from committed runs: `python -m passwright.training.readme`.
 
 A table stands between `<!-- table FILE -->` and `<!-- end -->`, where FILE, beside the Markdown file,
-is what `passwright demo --json FILE` wrote. So no number in it is typed by hand.
+is what `passwright demo --json FILE` wrote. So no number in it is typed by hand. Between
+`<!-- settings -->` and `<!-- end -->` stand the settings with their defaults.
 """
 
 from __future__ import annotations
@@ -10,18 +11,27 @@ import re
 import sys
 from pathlib import Path
 
+_SETTINGS = re.compile(r"(<!-- settings -->\n).*?(<!-- end -->)", re.DOTALL)
 _MARKED = re.compile(r"(<!-- table (?P<file>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def with_tables(text: str, folder: Path) -> str:
-    """`text` with every marked table made anew from its file in `folder`."""
+    """`text` with every marked table made anew, those of runs from their files in `folder`."""
     from passwright.training.demo_report import load
     from passwright.training.demo_table import markdown
 
     def table(found: re.Match[str]) -> str:
         return f"{found[1]}{markdown(load(folder / found['file'])).strip()}\n{found[3]}"
 
+    text = _SETTINGS.sub(lambda found: f"{found[1]}{_settings()}\n{found[2]}", text)
     return _MARKED.sub(table, text)
+
+
+def _settings() -> str:
+    from passwright.scheduler.settings import Settings
+
+    rows = (f"| `{name}` | `{default}` | {what} |" for name, default, what in Settings.describe())
+    return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows])
 
 
 def main(path: Path = Path("README.md")) -> int:

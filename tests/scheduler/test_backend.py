@@ -212,6 +212,23 @@ def test_a_wrong_option_is_a_clear_error(name, value, message, model):
         )
 
 
+def test_the_uuid_covers_what_a_rewritten_graph_depends_on(tmp_path: Path, monkeypatch):
+    def uuid(**settings: Any) -> object:
+        return passwright_options(**settings)["pre_grad_custom_pass"].uuid()
+
+    file = tmp_path / "mine.plan"
+    file.write_text("# passwright plan 1\n# graph ab torch inference cpu\n")
+    given = uuid(plan=str(file))
+    file.write_text(file.read_text() + "clean_up @ graph:all\n")
+    uuids = [uuid(), given, uuid(plan=str(file)), uuid(min_gain=0.5), uuid(without="batch_linears")]
+    monkeypatch.setattr(optimize, "code_version", lambda: "other code")
+    uuids.append(uuid())
+    assert all(uuids)
+    assert len(set(uuids)) == len(uuids)
+    monkeypatch.undo()
+    assert uuid() == uuids[0]
+
+
 # ---- what people compile
 
 
@@ -428,8 +445,9 @@ def test_each_step_shows_what_it_changed(run, model):
             assert all(line[:2] in ("- ", "+ ") for line in step.diff)
 
 
-def test_a_second_compile_replays_the_stored_plan(run, model):
-    first, second = run(model, X), run(model, X)
+def test_a_second_compile_replays_the_stored_plan(run):
+    first, second = run(turned_round, X, planner=True), run(turned_round, X, planner=True)
+    assert first.steps
     assert [each.stored for each in first.applied + second.applied] == [False, True]
     assert first.plans[0] == second.plans[0]
     names = [[node.name for node in r.graphs[0].graph.nodes] for r in (first, second)]

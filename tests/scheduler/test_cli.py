@@ -31,6 +31,14 @@ class SplitCat(nn.Module):
             x = torch.cat([torch.sigmoid(piece) for piece in x.split(8, dim=1)], dim=1)
         return x
 
+class Scaled(SplitCat):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(64))
+
+    def forward(self, x):
+        return super().forward(x * self.scale)
+
 class Broken(SplitCat):
     def forward(self, x):
         y = super().forward(x)
@@ -39,6 +47,9 @@ class Broken(SplitCat):
 
 def make(batch=16):
     return SplitCat(), (torch.randn(batch, 64),)
+
+def scaled():
+    return Scaled(), (torch.randn(16, 64),)
 
 def broken():
     return Broken(), (torch.randn(16, 64),)
@@ -336,6 +347,17 @@ def test_tune_measures_and_keeps_the_winner(
     assert anew.exit_code == 0
     assert "95 % interval" in anew.stdout
     assert graph["path"] in anew.stdout
+
+
+@pytest.mark.inductor
+def test_tune_in_training_compiles_backwards_before_it_measures(models: str) -> None:
+    (graph,) = run_json("tune", f"{models}:scaled", "--train", "--set", "tune_seconds=0.5")[
+        "graphs"
+    ]
+    assert graph["comparison"]["censored"] == {}
+    assert {"default", "predicted"} <= graph["comparison"]["timings"].keys()
+    assert graph["plan"]["training"]
+    assert graph["plan"]["ops_before"] == 1 + 2 * (2 + 2 * 8)
 
 
 def test_tune_says_when_a_model_does_not_compile(

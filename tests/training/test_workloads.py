@@ -124,6 +124,52 @@ def test_an_unknown_name_is_answered_with_known_ones(wrong: str, suggestion: str
     assert suggestion in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "inputs", "layers"),
+    [
+        ("zoo:rechub/MMOE?fields=6,experts=2", 6, 2),
+        ("zoo:rechub/ESMM?fields=9", 9, None),
+        ("zoo:deepctr/MMOE?experts=3,fields=6", 6, None),
+        ("zoo:deepctr/PLE?experts=1", 39, None),
+        ("zoo:torchfm/FFM?fields=5", 5, None),
+        ("zoo:rtdl/FTTransformer?fields=6", 6, None),
+        ("own:split_cat?fields=4", 4 * 32, None),
+        ("own:norm_branches?fields=5", 5 * 32, 5),
+        ("case:D1?fields=4", None, None),
+    ],
+)
+def test_a_size_may_follow_a_name(name: str, inputs: int | None, layers: int | None) -> None:
+    assert workloads.find(name).name.partition("?")[0] == name.partition("?")[0]
+    model, arguments = workloads.build(name, batch=BATCH)
+    whole, _ = workloads.build(name.partition("?")[0], batch=BATCH)
+    model(*arguments)
+    leaves = pytree.tree_leaves(arguments)
+    if inputs is not None:
+        columns = sum(leaf.numel() // BATCH for leaf in leaves)
+        assert columns == inputs
+    if parameter_sum(whole):
+        assert parameter_sum(model) < parameter_sum(whole)
+    if layers is not None:
+        assert any(isinstance(m, nn.ModuleList) and len(m) == layers for m in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("own:mmoe?fields=8", "has no number of fields to choose"),
+        ("zoo:rechub/DCN?experts=8", "has no number of experts to choose"),
+        ("zoo:rechub/DCN?fields=2", "needs 3 fields or more"),
+        ("zoo:rechub/MMOE?experts=0", "needs 1 experts or more"),
+        ("zoo:rechub/DCN?layers=2", "is not understood"),
+        ("zoo:rechub/DCN?fields=-3", "is not understood"),
+        ("zoo:rechub/DCM?fields=3", "did you mean zoo:rechub/DCN"),
+    ],
+)
+def test_a_size_that_does_not_fit_is_refused(name: str, reason: str) -> None:
+    with pytest.raises(WorkloadError, match=reason):
+        workloads.find(name)
+
+
 def test_an_unknown_source_is_an_error() -> None:
     with pytest.raises(WorkloadError, match="unknown source 'criteo'; known are rechub"):
         workloads.names("criteo")
