@@ -164,6 +164,12 @@ class AlwaysGains(GainModel):
 
 
 @pytest.fixture
+def always_gains_model() -> GainModel:
+    """A model to which every candidate is a gain."""
+    return AlwaysGains()
+
+
+@pytest.fixture
 def always_gains(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every candidate counts as a gain."""
     monkeypatch.setattr(Scheduler, "model", lambda *_: AlwaysGains())

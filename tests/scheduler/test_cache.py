@@ -15,7 +15,7 @@ import pytest
 _COMPILE = """
 import json, sys, torch
 from passwright.scheduler import passwright_options
-from passwright.scheduler.inductor import cache_counters, cache_directory
+from passwright.scheduler.inductor import cache_counters
 from passwright.scheduler.optimize import collect_plans
 from passwright.scheduler.store import PlanStore
 
@@ -36,9 +36,9 @@ class Model(torch.nn.Module):
 model, x = Model(), torch.randn(16, 8)
 settings = {} if form == "options" else {"backend": "passwright"}
 if form == "options":
-    settings["options"] = passwright_options(min_gain=-9.0)
+    settings["options"] = passwright_options(min_gain=-9.0, plan_directory=sys.argv[2])
 else:
-    settings["options"] = {"min_gain": -9.0}
+    settings["options"] = {"min_gain": -9.0, "plan_directory": sys.argv[2]}
 sums = []
 with collect_plans() as applied:
     for training in (False, True):
@@ -54,7 +54,7 @@ print(json.dumps({
     "caches": cache_counters(),
     "sums": sums,
     "applied": [[a.plan.level, a.stored, a.plan.to_text()] for a in applied],
-    "kept": sorted(p.to_text() for _, p in PlanStore(cache_directory() / "passwright")),
+    "kept": sorted(p.to_text() for _, p in PlanStore(sys.argv[2])),
 }))
 """
 
@@ -87,15 +87,21 @@ for name in sys.argv[1:]:
 """
 
 
-@pytest.fixture
-def process(tmp_path: Path) -> Callable[..., str]:
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the caches lie. Both forms share one, so that C++ headers are compiled once."""
+    return tmp_path_factory.mktemp("caches")
+
+
+@pytest.fixture(scope="module")
+def process(directory: Path) -> Callable[..., str]:
     """`process(code, *arguments, cache, seed)`: what a fresh Python prints."""
 
     def start(code: str, *arguments: str, cache: str, seed: int) -> str:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PASSWRIGHT_", "TORCH"))}
         environment = {
             **kept,
-            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / cache),
+            "TORCHINDUCTOR_CACHE_DIR": str(directory / cache),
             "PYTHONHASHSEED": str(seed),
             "OMP_NUM_THREADS": "1",
         }
@@ -105,7 +111,7 @@ def process(tmp_path: Path) -> Callable[..., str]:
             text=True,
             timeout=280,
             env=environment,
-            cwd=tmp_path,
+            cwd=directory,
         )
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
@@ -117,7 +123,9 @@ def process(tmp_path: Path) -> Callable[..., str]:
 @pytest.mark.parametrize("form", ["backend", "options"])
 def test_a_second_process_hits_both_caches(form, process):
     first, second = (
-        json.loads(process(_COMPILE, form, cache="shared", seed=seed).splitlines()[-1])
+        json.loads(
+            process(_COMPILE, form, f"plans of {form}", cache="shared", seed=seed).splitlines()[-1]
+        )
         for seed in (1, 2)
     )
     caches: dict[str, Any] = first["caches"]
@@ -138,12 +146,12 @@ def test_a_second_process_hits_both_caches(form, process):
         assert [text for _, _, text in mine] == [text for _, _, text in yours]
 
 
-def test_plans_are_equal_byte_for_byte_in_two_processes(process, tmp_path: Path):
+def test_plans_are_equal_byte_for_byte_in_two_processes(process, directory):
     names = ["zoo:rechub/MMOE?fields=4", "own:norm_branches?fields=6", "own:split_cat?fields=6"]
     found = []
     for seed, cache in ((1, "one"), (77, "other")):
         process(_PLAN, *names, cache=cache, seed=seed)
-        files = sorted((tmp_path / cache / "passwright").glob("*.json"))
+        files = sorted((directory / cache / "passwright").glob("*.json"))
         found.append({file.name: file.read_bytes() for file in files})
     # Without parameters there is no training: two modes of own:split_cat are one.
     assert len(found[0]) == 5 * len(names) - 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from passwright.passes.table import PatternTable
 from passwright.passes.testing import capture, text
 from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Interval, Prediction
 from passwright.scheduler.plan import Plan
-from passwright.scheduler.planner import Planner, replay
+from passwright.scheduler.planner import Planner
 from passwright.scheduler.settings import Settings
 
 
@@ -354,85 +353,3 @@ def test_each_step_tells_what_it_changed(chains):
 def test_plans_are_equal_byte_for_byte(chains):
     say = by_pattern(tanh_to_sin=0.2, sin_to_cos=0.25, exp_to_log=0.1)
     assert plan(chains, say)[0].to_json() == plan(chains, say)[0].to_json()
-
-
-# ---- replay
-
-
-@pytest.fixture
-def whole(chains):
-    """A plan of six steps and the graph that it leads to."""
-    return plan(chains, by_pattern(tanh_to_sin=0.2, sin_to_cos=0.25, exp_to_log=0.1))
-
-
-def replayed(module: fx.GraphModule, given: Plan, *patterns: Pattern) -> tuple[Plan, list[str]]:
-    rewriter = rewriter_of(module, *patterns)
-    found = replay(given, rewriter)
-    rewriter.editor.finish()
-    lines = text(rewriter.view.graph)
-    return found, lines
-
-
-def test_a_plan_replays(chains, whole):
-    found, lines = replayed(chains, whole[0])
-    assert [s.label for s in found.steps] == [s.label for s in whole[0].steps]
-    assert [s.diff for s in found.steps] == [s.diff for s in whole[0].steps]
-    assert found.skipped == ()
-    assert found.origin == "replayed"
-    assert [line.split(" = ")[1].partition("(")[0] for line in lines[:-1]] == whole[1]
-
-
-def test_the_text_of_a_plan_replays_and_may_be_edited(chains, whole):
-    text_of = whole[0].to_text()
-    assert replayed(chains, Plan.from_text(text_of))[1] == replayed(chains, whole[0])[1]
-    lines = [line for line in text_of.splitlines() if not line.startswith("exp_to_log")]
-    found, graph = replayed(chains, Plan.from_text("\n".join(lines)))
-    assert found.skipped == ()
-    assert "exp" in " ".join(graph)
-    assert "cos" in " ".join(graph)
-
-
-def test_steps_may_change_places(chains, whole):
-    given = whole[0]
-    other = sorted(given.steps, key=lambda s: s.pattern == "exp_to_log")
-    assert other != list(given.steps)
-    found, graph = replayed(chains, given.replaced(steps=tuple(other)))
-    assert found.skipped == ()
-    calls = sorted(line.split(" = ")[1].partition("(")[0] for line in graph[:-1])
-    assert calls == sorted(whole[1])
-
-
-def test_steps_that_are_not_found_are_skipped_and_named(chains, whole):
-    given = whole[0]
-    last = given.steps[-1]
-    missing = replace(last, anchor="0123456789ab")
-    found, _ = replayed(chains, given.replaced(steps=(*given.steps[:-1], missing)))
-    assert [step.label for step in found.steps] == [step.label for step in given.steps[:-1]]
-    assert found.skipped == (f"{missing.label}: not found in this graph",)
-
-
-def test_what_depended_on_a_missing_step_is_skipped_too(chains, whole):
-    given = whole[0]
-    first = next(s for s in given.steps if s.pattern == "tanh_to_sin")
-    rest = tuple(step for step in given.steps if step is not first)
-    found, _ = replayed(chains, given.replaced(steps=rest))
-    assert len(found.skipped) == 1
-    assert found.skipped[0].startswith("sin_to_cos @ ")
-
-
-def test_a_step_whose_ground_another_took_is_skipped(chains):
-    first, _ = plan(chains, lambda _: 0.3, TanhOfTanh())
-    second, _ = plan(chains, lambda _: 0.3, TanhToSin())
-    both = first.replaced(steps=(*first.steps, *second.steps))
-    found, _ = replayed(chains, both, TanhOfTanh(), TanhToSin())
-    assert found.steps[0].pattern == "tanh_of_tanh"
-    assert found.skipped
-    assert len(found.steps) + len(found.skipped) == 3
-
-
-def test_a_plan_of_another_graph_changes_nothing(whole):
-    module, _ = capture(lambda x: torch.tanh(x) + 1, (torch.randn(3, 3),))
-    found, lines = replayed(module, whole[0])
-    assert found.steps == ()
-    assert len(found.skipped) == len(whole[0].steps)
-    assert "tanh" in lines[0]

@@ -430,7 +430,8 @@ def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(demo, "limits_for", lambda _, s: Limits(s, 1, 4))
     path = tmp_path / "demo.json"
     result = CliRunner().invoke(
-        cli.app, ["demo", "--models", "own:mmoe", "--device", "cpu", "--json", str(path)]
+        cli.app,
+        ["demo", "--models", "own:mmoe", "--device", "cpu", "--json", str(path), "--markdown"],
     )
     assert result.exit_code == 130
     assert [(row.state, row.why) for row in load(path).rows] == [
