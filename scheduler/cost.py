@@ -196,9 +196,7 @@ class GraphCost:
         seconds = self.device.fused_launch
         for node in kernel.nodes:
             if self._is_read_outside(node, inside):
-                written = self.view.spec(node).nbytes
-                moved += written
-                seconds += self.device.allocation_seconds(written)
+                moved += self.view.spec(node).nbytes
         seconds += self._traffic(moved)
         if self.training:
             seconds += self.device.fused_launch + _FUSED_BACKWARD * self._traffic(moved)
@@ -231,8 +229,7 @@ class GraphCost:
             # Copies of graph inputs go into one kernel.
             given = sum(source.op == "placeholder" for source in copied)
             count += bool(given) - given
-        fresh = self.device.allocation_seconds(self.view.spec(node).nbytes)
-        return self.device.fused_launch * count + self._traffic(moved) + fresh, count
+        return self.device.fused_launch * count + self._traffic(moved), count
 
     def _pointwise_cat(
         self, node: fx.Node, op: Cat | Stack, home: dict[int, Kernel], fused: dict[int, Kernel]
@@ -282,6 +279,7 @@ class GraphCost:
         work = _flops(self.view, node, first)
         rate = self.device.matmul_rate(first.dtype, work, first.numel)
         seconds = self.device.extern_launch + max(work / rate, self._traffic(self._bytes(node)))
+        # Measured for batched products alone; fused loops of that size show no such cost.
         seconds += self.device.allocation_seconds(first.nbytes)
         times = 3 if self.training else 1
         return times * seconds, times
