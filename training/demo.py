@@ -58,7 +58,7 @@ ENTRIES = (
     Entry("zoo:torchfm/FFM", "?fields=9"),
     # Without parameters, hence nothing to train.
     Entry("own:split_cat", "", (False,)),
-    Entry("own:norm_branches", "?fields=16"),
+    Entry("own:norm_branches", "?fields=8"),
 )
 
 
