@@ -92,7 +92,7 @@ def observe(
 def oracle(
     module: nn.Module, inputs: tuple[Any, ...], *, train: bool, seed: int = 0
 ) -> Observation | None:
-    """The same in float64; None where the module does not run in it."""
+    """The same in float64; None where the module does not run in it, or cannot be copied."""
     try:
         double = copy.deepcopy(module).double()
         wide = pytree.tree_map_only(

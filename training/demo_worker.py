@@ -99,10 +99,11 @@ class Prepared:
             batch=job.batch, seed=job.seed, device=self.device, train=job.train
         )
         self.module = without_dropout(module)
+        # First, since a module that keeps a tensor of its last run cannot be copied any more.
+        self.oracle = oracle(self.module, self.inputs, train=job.train, seed=job.seed)
         self.expected = observe(
             self.module, self.module, self.inputs, train=job.train, seed=job.seed
         )
-        self.oracle = oracle(self.module, self.inputs, train=job.train, seed=job.seed)
         self.compiled: dict[str, Callable[..., Any]] = {}
 
     def compile(self) -> dict[str, Any]:
