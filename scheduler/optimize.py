@@ -27,7 +27,7 @@ from passwright.scheduler.analytic import AnalyticGainModel
 from passwright.scheduler.device import DeviceDescriptor, describe
 from passwright.scheduler.gain import GainModel
 from passwright.scheduler.inductor import cache_directory, clone_for_compile, torch_versions
-from passwright.scheduler.plan import Plan, load, speedup
+from passwright.scheduler.plan import CUT_SHORT, Plan, load, speedup
 from passwright.scheduler.planner import Planner, replay
 from passwright.scheduler.settings import Settings, unknown_name
 from passwright.scheduler.store import PlanStore
@@ -135,7 +135,7 @@ class Scheduler:
         if self.given is not None:
             return replay(self.given, rewriter) if self.given.level == nothing.level else nothing
         stored = self.store.load(key)
-        if stored is not None and stored.fingerprint == view.fingerprint:
+        if stored is not None and self._counts(stored) and stored.fingerprint == view.fingerprint:
             replayed = replay(stored, rewriter)
             if not replayed.skipped:
                 return stored
@@ -144,6 +144,11 @@ class Scheduler:
             log.warning("no plan is stored for this graph; run once in predict or tune mode first")
             return nothing
         return None
+
+    def _counts(self, stored: Plan) -> bool:
+        """A plan that a busy machine cut short is kept to be seen, and made anew all the same."""
+        wanted = self.settings.mode == "replay" or stored.origin == "measured"
+        return wanted or stored.stopped != CUT_SHORT
 
     def optimize(
         self, module: fx.GraphModule, inputs: Sequence[Any] | None = None

@@ -21,6 +21,8 @@ from passwright.passes.errors import PlanFormatError
 from passwright.scheduler.gain import Interval
 
 FORMAT = 1
+#: Why planning ended, of a plan that depends on how busy the machine was.
+CUT_SHORT = "time budget reached: the plan so far"
 _LINE = re.compile(r"^(?P<pattern>\w+)(?P<braces>\{[^}]*\})? @ (?P<anchor>[\w.]+):(?P<key>\w+)$")
 
 

@@ -16,10 +16,8 @@ from passwright.passes.errors import IllegalRewrite
 from passwright.passes.matching import Rewriter
 from passwright.passes.pattern import Candidate, Exactness
 from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Prediction
-from passwright.scheduler.plan import LeftOut, Plan, Step
+from passwright.scheduler.plan import CUT_SHORT, LeftOut, Plan, Step
 from passwright.scheduler.settings import Settings
-
-_SO_FAR = "time budget reached: the plan so far"
 
 
 @dataclass
@@ -84,14 +82,14 @@ class Planner:
     def _rounds(self) -> str:
         while len(self._done) < self.settings.max_steps:
             if self._late():
-                return _SO_FAR
+                return CUT_SHORT
             candidates = self._allowed()
             if not candidates:
                 return "no candidate left"
             predictions = self._predict(candidates)
             taken = self._take(list(zip(candidates, predictions, strict=True)))
             if any(p.refused == OUT_OF_TIME for p in predictions):
-                return _SO_FAR
+                return CUT_SHORT
             if not taken:
                 return "no candidate expected to gain"
         return "max_steps reached"

@@ -18,9 +18,11 @@ from passwright.passes.pattern import Direction, Exactness, Match, Pattern, matc
 from passwright.passes.table import PatternTable
 from passwright.passes.testing import capture, text
 from passwright.scheduler.inductor import clone_for_compile
-from passwright.scheduler.plan import Plan
+from passwright.scheduler.optimize import Scheduler
+from passwright.scheduler.plan import CUT_SHORT, Plan
 from passwright.scheduler.planner import Planner, replay
 from passwright.scheduler.settings import Settings
+from passwright.scheduler.store import PlanStore
 
 
 class _Rename(Pattern):
@@ -184,3 +186,22 @@ def test_a_plan_of_another_graph_changes_nothing(whole):
     assert found.steps == ()
     assert len(found.skipped) == len(whole[0].steps)
     assert "tanh" in lines[0]
+
+
+def test_a_plan_cut_short_is_kept_to_be_seen_and_made_anew(tmp_path, built):
+    module, _ = built("own:split_cat", False)
+
+    def optimized(**settings: object) -> Plan:
+        options = {"plan_directory": str(tmp_path), **settings}
+        found = Scheduler.of(Settings.resolve(options, {})).optimize(clone_for_compile(module))[1]
+        assert found is not None
+        return found
+
+    short = optimized(time_budget=0)
+    assert short.stopped == CUT_SHORT
+    assert [kept.stopped for _, kept in PlanStore(tmp_path)] == [CUT_SHORT]
+    assert optimized(mode="replay").steps == short.steps
+    whole = optimized()
+    assert whole.stopped != CUT_SHORT
+    assert len(whole.steps) > len(short.steps)
+    assert [kept.steps for _, kept in PlanStore(tmp_path)] == [whole.steps]
