@@ -36,6 +36,13 @@ class Distance:
     error: float
     allowed: float
     by_oracle: bool
+    #: The tensor is zero but for rounding: its error has no scale, and says nothing where allowed.
+    is_rounding: bool = False
+
+    @property
+    def shown_error(self) -> float:
+        """The error to report; 0 where it says nothing."""
+        return 0.0 if self.is_rounding and self.error <= self.allowed else self.error
 
     @property
     def excess(self) -> float:
@@ -153,9 +160,9 @@ def distances(found: list[Triple], random: bool) -> list[Distance]:
         eps = torch.finfo(t.expected.dtype).eps
         error, by_oracle = 0.0, number in own
         allowed = math.sqrt(eps)
+        # What is zero but for rounding has no scale of its own, and may be off by any factor.
+        noise = _size(t.expected) <= min(64 * eps, 0.01) * largest
         if by_oracle:
-            # What is zero but for rounding has no scale of its own, and may be off by any factor.
-            noise = _size(t.expected) <= min(64 * eps, 0.01) * largest
             by_oracle = own[number] <= math.sqrt(eps) or noise
             if not by_oracle and not random:
                 allowed = max(allowed, min(_FACTOR * own[number], 0.1))
@@ -165,7 +172,7 @@ def distances(found: list[Triple], random: bool) -> list[Distance]:
             allowed = _FACTOR * max(own[number], usual[t.expected.dtype]) + _slack(eps)
         else:
             error = _error(t.actual, t.expected)
-        measured.append(Distance(t, error, allowed, by_oracle))
+        measured.append(Distance(t, error, allowed, by_oracle, noise))
     return measured
 
 

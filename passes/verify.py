@@ -121,9 +121,9 @@ def _judge(found: list[Triple], random: bool, reason: str) -> Verdict:
 
 def _verdict(measured: list[Distance], reason: str) -> Verdict:
     worst: dict[bool, Distance] = {}
-    for distance in sorted(measured, key=lambda d: d.excess):
+    for distance in sorted(measured, key=lambda d: (d.shown_error != 0, d.excess)):
         worst[distance.triple.is_gradient] = distance
-    errors = [worst[kind].error if kind in worst else 0.0 for kind in (False, True)]
+    errors = [worst[kind].shown_error if kind in worst else 0.0 for kind in (False, True)]
     furthest = max(worst.values(), key=lambda d: d.excess, default=None)
     allowed = furthest.allowed if furthest else 0.0
     note = f"; compared with the original itself: {reason}" if reason else ""

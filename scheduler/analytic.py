@@ -30,11 +30,9 @@ from passwright.scheduler.inductor import pointwise_cat_limits
 
 #: Part by which the time saved, and the time added, may be off.
 _UNCERTAINTY = 0.25
-#: Seconds below which no graph gets: what calling it costs.
-_SMALLEST = 2e-6
 #: Up to so many nodes, a graph gets all the rehearsals that the settings allow.
 _USUAL_SIZE = 250
-_VERSION = 2
+_VERSION = 3
 _NOTHING = Interval(0.0, 0.0, 0.0)
 
 
@@ -162,8 +160,8 @@ def interval(before: Estimate, after: Estimate) -> Interval:
         common, old, new = common + shared, old + was - shared, new + will_be - shared
 
     def gain(old_factor: float, new_factor: float) -> float:
-        earlier = common + old * old_factor + _SMALLEST
-        return round(math.log(earlier / (common + new * new_factor + _SMALLEST)), 6)
+        earlier = common + old * old_factor + before.call
+        return round(math.log(earlier / (common + new * new_factor + after.call)), 6)
 
     low, high = 1 - _UNCERTAINTY, 1 + _UNCERTAINTY
     return Interval(gain(1, 1), gain(low, high), gain(high, low))

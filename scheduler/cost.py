@@ -13,29 +13,30 @@ The estimate is meant for comparing two forms of one graph, not for absolute tim
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from enum import Enum
 
-import torch
 from torch import fx
 
 from passwright.passes.effects import is_region_change
 from passwright.passes.graph import GraphView
 from passwright.passes.ops import Cat, Embedding, Linear, Slice, Split, Stack, Unbind
-from passwright.passes.spec import Spec, hint
+from passwright.passes.spec import Spec
 from passwright.scheduler.device import DeviceDescriptor
 from passwright.scheduler.inductor import pointwise_cat_limits
+from passwright.scheduler.work import (
+    PRODUCTS,
+    exponentials,
+    op_name,
+    product_flops,
+    product_items,
+)
 
 #: Seconds for one output element of a one-kernel cat to look at one input. Measured on an H200: the
 #: cat of 26 look-ups, 2048 x 416 elements, takes 33 us.
 _WALK = 33e-6 / (2048 * 416 * 26)
 #: Backward of a fused kernel against its forward: reads the gradient and what was saved.
 _FUSED_BACKWARD = 1.5
-_GEMMS = frozenset(
-    """linear mm bmm addmm baddbmm matmul __matmul__ einsum conv1d conv2d conv3d convolution
-    scaled_dot_product_attention multi_head_attention_forward bilinear addbmm mv dot""".split()
-)
 _REDUCTIONS = frozenset(
     """sum mean amax amin max min prod var std var_mean softmax _softmax log_softmax _log_softmax
     logsumexp norm layer_norm native_layer_norm batch_norm group_norm rms_norm argmax argmin any all
@@ -67,15 +68,16 @@ class Kernel:
 class Estimate:
     """One pass over the graph: forward, and backward in training.
 
-    `parts` holds the seconds of every kernel under its first node.
+    `parts` holds the seconds of every kernel under its first node, `call` those of calling it all.
     """
 
     parts: dict[fx.Node, float]
     kernels: int
+    call: float = 2e-6
 
     @property
     def seconds(self) -> float:
-        return sum(self.parts.values())
+        return self.call + sum(self.parts.values())
 
 
 class GraphCost:
@@ -116,7 +118,8 @@ class GraphCost:
         for kernel in fused.values():
             parts[kernel.first] = self._fused_seconds(kernel)
             kernels += 1 + self.training
-        return Estimate(parts, kernels)
+        # In training, autograd is called as well, and the backward graph.
+        return Estimate(parts, kernels, self.device.call_seconds * (3 if self.training else 1))
 
     # ---- kinds
 
@@ -130,12 +133,12 @@ class GraphCost:
         spec = self.view.any_spec(node)
         if spec is None or node.op in ("placeholder", "get_attr", "output"):
             return Kind.FREE
-        op, name = self.view.read(node), _name(node)
+        op, name = self.view.read(node), op_name(node)
         if isinstance(op, (Cat, Stack)):
             return Kind.CAT
         if is_region_change(node) or (op is not None and op.is_view and self._is_view(node)):
             return Kind.FREE
-        if isinstance(op, Linear) or name in _GEMMS:
+        if isinstance(op, Linear) or name in PRODUCTS:
             return Kind.GEMM
         if isinstance(spec, tuple):
             free = self._is_view(node) and self.view.is_pure(node)
@@ -181,7 +184,7 @@ class GraphCost:
         """Over how many elements the node's loop runs: of its input, for a reduction."""
         if node not in self._elements:
             sizes = [self.view.spec(node).numel]
-            if _name(node) in _REDUCTIONS:
+            if op_name(node) in _REDUCTIONS:
                 specs = (self.view.any_spec(source) for source in node.all_input_nodes)
                 sizes += [spec.numel for spec in specs if isinstance(spec, Spec)]
             self._elements[node] = max(sizes)
@@ -197,8 +200,13 @@ class GraphCost:
         for node in kernel.nodes:
             if self._is_read_outside(node, inside):
                 moved += self.view.spec(node).nbytes
-        seconds += self._traffic(moved)
+        work = self._traffic(moved)
+        if self.device.exp_rate:
+            computed = kernel.elements * exponentials(sorted(kernel.nodes), self.view)
+            work = max(work, computed / self.device.exp_rate)
+        seconds += work
         if self.training:
+            # The backward of a costly function is a plain product with what the forward kept.
             seconds += self.device.fused_launch + _FUSED_BACKWARD * self._traffic(moved)
         return seconds
 
@@ -276,11 +284,13 @@ class GraphCost:
         spec = self.view.any_spec(node)
         first = spec[0] if isinstance(spec, tuple) else spec
         assert first is not None
-        work = _flops(self.view, node, first)
+        work = product_flops(self.view, node, first)
         rate = self.device.matmul_rate(first.dtype, work, first.numel)
         seconds = self.device.extern_launch + max(work / rate, self._traffic(self._bytes(node)))
         # Measured for batched products alone; fused loops of that size show no such cost.
         seconds += self.device.allocation_seconds(first.nbytes)
+        items = product_items(node, first)
+        seconds += self.device.item_seconds * items * (items > 1)
         times = 3 if self.training else 1
         return times * seconds, times
 
@@ -314,33 +324,3 @@ def _merge(
         home[view.spec(node).storage] = into
     del fused[id(other)]
     return into
-
-
-def _name(node: fx.Node) -> str:
-    """The op's bare name: `mm` for aten.mm.default, `linear` for torch._C._nn.linear."""
-    if isinstance(node.target, torch._ops.OpOverload):
-        return node.target._schema.name.rpartition("::")[2]
-    return str(getattr(node.target, "__name__", node.target))
-
-
-def _flops(view: GraphView, node: fx.Node, out: Spec) -> float:
-    """Operations of a product (a multiply-add counts as two), from shapes alone."""
-    name = _name(node)
-    inputs = [view.any_spec(source) for source in node.all_input_nodes]
-    tensors = [spec for spec in inputs if isinstance(spec, Spec) and spec.ndim]
-    if not tensors:
-        return 2.0 * out.numel
-    if name.startswith("conv") and len(tensors) > 1:
-        return 2.0 * out.numel * tensors[1].numel / max(1, hint(tensors[1].shape[0]))
-    if name == "einsum" and isinstance(node.args[0], str):
-        return _einsum_flops(node.args[0], tensors)
-    biased = name in ("addmm", "baddbmm", "addbmm") and len(tensors) > 2
-    return 2.0 * out.numel * hint(tensors[biased].shape[-1])
-
-
-def _einsum_flops(equation: str, tensors: list[Spec]) -> float:
-    sizes: dict[str, int] = {}
-    labels = equation.split("->")[0].replace(" ", "").split(",")
-    for names, spec in zip(labels, tensors, strict=False):
-        sizes |= dict(zip(names, map(hint, spec.shape), strict=False))
-    return 2.0 * math.prod(sizes.values())

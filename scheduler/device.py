@@ -19,7 +19,7 @@ import torch
 
 from passwright.scheduler import device_table as table
 
-_FORMAT = 1
+_FORMAT = 2
 #: Output elements that one streaming multiprocessor computes at a time: a tile of 128 by 128. For
 #: plain float32, 64 by 64 brings estimates of whole models nearer to the truth, but underrates wide
 #: products: with it an MMoE gained 1.09x on an H200, with this 1.36x (data/reports/demo-h200*.json).
@@ -37,8 +37,10 @@ class DeviceDescriptor:
     bf16 and fp16 to the operations per second that large matrix products reach (a multiply-add
     counts as two). `fused_launch` and `extern_launch` are the seconds that one more kernel costs,
     however small, when Inductor generated it and when it is a library call (GEMM). `serial_flops`:
-    a matrix product of less work runs on one core (CPU only). `tf32`: whether products of float32
-    may use TF32.
+    a matrix product of less work runs on one core (CPU only). `item_seconds`: what each product of a
+    batched one costs beside its work. `exp_rate`: how many exponentials of float32 are computed per
+    second, 0 where memory is always slower. `call_seconds`: what one call of a compiled graph costs,
+    however small the graph. `tf32`: whether products of float32 may use TF32.
     """
 
     kind: str
@@ -51,6 +53,9 @@ class DeviceDescriptor:
     fused_launch: float
     extern_launch: float
     serial_flops: float = 0.0
+    item_seconds: float = 0.0
+    exp_rate: float = 0.0
+    call_seconds: float = 2e-6
     tf32: bool = False
 
     def key(self) -> str:
@@ -144,6 +149,9 @@ def describe_cpu(capability: str, threads: int, name: str, cache_bytes: int) -> 
         fused_launch=table.CPU_FUSED_LAUNCH,
         extern_launch=table.CPU_EXTERN_LAUNCH,
         serial_flops=table.CPU_SERIAL_FLOPS if threads > 1 else 0.0,
+        item_seconds=table.CPU_ITEM / threads,
+        exp_rate=core.exp_rate * threads,
+        call_seconds=table.CPU_CALL,
     )
 
 
@@ -174,6 +182,7 @@ def describe_gpu(name: str, properties: Any = None, *, tf32: bool = False) -> De
         },
         fused_launch=table.GPU_FUSED_LAUNCH,
         extern_launch=table.GPU_EXTERN_LAUNCH,
+        call_seconds=table.GPU_CALL,
         tf32=tf32,
     )
 

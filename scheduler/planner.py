@@ -2,7 +2,7 @@
 
 Rounds: predict all candidates at once, take those that do not conflict, best lower bound on gain-to-go
 first, apply, match again around the changes, until nothing is worth a step. Doing nothing is always
-allowed: the plan is cut back to the prefix with the best gain, which may be empty.
+allowed: the plan is cut back to the prefix whose gain is surest, which may be empty.
 """
 
 from __future__ import annotations
@@ -181,10 +181,11 @@ class Planner:
         self.rewriter.editor.rollback(self._done.pop().mark)
 
     def _cut_to_best_prefix(self) -> None:
-        """Steps at the end that were to prepare something that never came are undone."""
+        """Steps at the end that were to prepare something that never came are undone; so is a whole
+        plan that may as well lose."""
         total, best, keep = 0.0, 0.0, 0
         for count, done in enumerate(self._done, 1):
-            total += done.step.gain.mean
+            total += done.step.gain.lower
             if total > best + 1e-9:
                 best, keep = total, count
         if best < self.settings.min_gain:

@@ -147,9 +147,9 @@ def agreement(
     apart = list(distances(found, random=False))
     if reference is not None and any(d.error > d.allowed for d in apart):
         apart = _conditioned(apart, reference, shake())
-    for distance in sorted(apart, key=lambda d: d.excess):
+    for distance in sorted(apart, key=lambda d: (d.shown_error != 0, d.excess)):
         worst[distance.triple.is_gradient] = distance
-    outputs, gradients = (worst[k].error if k in worst else 0.0 for k in (False, True))
+    outputs, gradients = (worst[k].shown_error if k in worst else 0.0 for k in (False, True))
     furthest = max(worst.values(), key=lambda d: d.excess, default=None)
     ok = furthest is None or furthest.error <= furthest.allowed
     sentence = "agrees"

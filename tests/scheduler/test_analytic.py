@@ -235,6 +235,20 @@ def test_the_version_says_what_predictions_depend_on(cpu, h200):
     assert AnalyticGainModel(cpu).version == AnalyticGainModel(cpu).version
 
 
+@pytest.mark.parametrize(
+    ("name", "on_cpu"), [("own:split_cat", True), ("own:split_cat_sigmoid", False)]
+)
+def test_straightening_pays_where_moving_takes_the_time(name, on_cpu, cpu, h200, built, planned):
+    """Computing three sigmoids in a row takes a CPU as long as moving all pieces: see `work.py`."""
+    assert bool(planned(built(name, False), cpu).plan.steps) == on_cpu
+    assert planned(built(name, False), h200).plan.steps
+
+
+def test_pieces_joined_in_another_shape_are_no_sure_gain_on_a_cpu(cpu, built, planned):
+    """Two copies of a half cost a CPU no more than one permuted copy (AutoInt's heads)."""
+    assert not planned(built("zoo:deepctr/AutoInt?fields=6", False), cpu).plan.steps
+
+
 # ---- intervals
 
 

@@ -38,18 +38,18 @@ def test_views_are_free(device):
         return a, b.t(), rows, x.narrow(0, 1, 2), x.unbind(0)[3], x[:, 2], x.unsqueeze(0).squeeze(0)
 
     found = estimate(fn, randn(8, 8), device=device)
-    assert (found.kernels, found.seconds) == (0, 0)
+    assert (found.kernels, found.parts) == (0, {})
 
 
 def test_a_fused_chain_is_one_kernel(device):
     def fn(x, y):
-        z = torch.tanh(x) * 2 + y
+        z = torch.abs(x) * 2 + y
         return torch.relu(z.view(4, 16)) - 1
 
     found = estimate(fn, randn(8, 8), randn(8, 8), device=device)
     assert found.kernels == 1
     moved = 3 * 64 * 4
-    expected = device.fused_launch + moved / device.bandwidth_for(moved)
+    expected = device.call_seconds + device.fused_launch + moved / device.bandwidth_for(moved)
     assert found.seconds == pytest.approx(expected)
 
 
@@ -105,13 +105,14 @@ def test_a_product_in_any_spelling_costs_its_work(fn, cpu):
 def test_a_cat_copies_what_was_given_and_what_a_product_made(cpu):
     given = estimate(lambda a, b: torch.cat([a, b], 1), randn(64, 8), randn(64, 8), device=cpu)
     moved = 2 * 2 * 64 * 8 * 4
-    assert given.seconds == pytest.approx(2 * cpu.fused_launch + moved / cpu.bandwidth_for(moved))
+    copies = 2 * cpu.fused_launch + moved / cpu.bandwidth_for(moved)
+    assert given.seconds == pytest.approx(cpu.call_seconds + copies)
 
     def products(x, v, w):
         return torch.cat([F.linear(x, v), F.linear(x, w)], 1)
 
     made = estimate(products, randn(64, 8), randn(8, 8), randn(8, 8), device=cpu)
-    assert part(made, "cat") == pytest.approx(given.seconds)
+    assert part(made, "cat") == pytest.approx(copies)
 
 
 def test_a_cat_takes_pointwise_results_in_place_unless_others_read_them(cpu):

@@ -290,6 +290,17 @@ def test_cleaning_up_alone_has_to_be_worth_a_plan(chains):
     assert reasons(found) == {"clean_up": "nothing that it prepared was worth doing"}
 
 
+def test_a_plan_that_may_as_well_lose_is_undone(chains):
+    class SinCleanUp(SinToCos):
+        cleanup = True
+        before, after = "tanh", torch.sin
+
+    unsure = Prediction(Interval(0.2, -0.01, 0.4), Interval(0.2, -0.01, 0.4))
+    found, calls = plan(chains, by_pattern(clean_up=unsure), SinCleanUp())
+    assert found.steps == ()
+    assert calls.count("tanh") == 2
+
+
 def test_max_steps(chains):
     found, _ = plan(chains, lambda _: 0.3, max_steps=2)
     assert len(found.steps) == 2
