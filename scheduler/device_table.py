@@ -50,9 +50,9 @@ CPU_EXTERN_LAUNCH = 8e-6
 CPU_SERIAL_FLOPS = 4e6
 #: One product of a batched one, on one core. Measured: 0.21 us for 4x8 by 8x4, 1024 of them.
 CPU_ITEM = 0.2e-6
-#: One call of a compiled graph: guards, and the wrapper around the kernels. Measured: 28 us for the
-#: smallest there is.
-CPU_CALL = 28e-6
+#: One call of a compiled module: guards, and the wrapper around the kernels. Measured: 81 us with one
+#: Linear of 8x8 in it.
+CPU_CALL = 70e-6
 #: Results of this size and more come in pages that the system hands out anew. Estimated: where malloc
 #: gives memory back depends on what was allocated before.
 CPU_FRESH_BYTES = 1 << 20

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -38,6 +38,8 @@ class Step:
     to_go: Interval = Interval(0.0, 0.0, 0.0)
     #: What the step did: lines `- node`, `+ node`.
     diff: tuple[str, ...] = ()
+    #: So many of the next steps were chosen together with this one, and gain `to_go` with it.
+    way: int = 0
 
     @property
     def label(self) -> str:
@@ -80,12 +82,8 @@ class Plan:
 
     @property
     def predicted(self) -> Interval:
-        """Of the whole plan: logs add up along a sequence."""
-        return Interval(
-            sum(s.gain.mean for s in self.steps),
-            sum(s.gain.lower for s in self.steps),
-            sum(s.gain.upper for s in self.steps),
-        )
+        """Of the whole plan."""
+        return joint_gain(self.steps)
 
     # ---- JSON
 
@@ -140,6 +138,25 @@ class Plan:
 
     def replaced(self, **changes: Any) -> Plan:
         return replace(self, **changes)
+
+
+def joint_gain(steps: Sequence[Step]) -> Interval:
+    """Of steps one after the other: logs add up along a sequence.
+
+    A way counts once and as a whole: what its first step adds and its last takes away again is not
+    uncertain.
+    """
+    gains, number = [], 0
+    while number < len(steps):
+        step = steps[number]
+        whole = 0 < step.way < len(steps) - number
+        gains.append(step.to_go if whole else step.gain)
+        number += 1 + (step.way if whole else 0)
+    return Interval(
+        sum(gain.mean for gain in gains),
+        sum(gain.lower for gain in gains),
+        sum(gain.upper for gain in gains),
+    )
 
 
 def load(text: str) -> Plan:

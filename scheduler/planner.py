@@ -16,7 +16,7 @@ from passwright.passes.errors import IllegalRewrite
 from passwright.passes.matching import Rewriter
 from passwright.passes.pattern import Candidate, Exactness
 from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Prediction
-from passwright.scheduler.plan import CUT_SHORT, LeftOut, Plan, Step
+from passwright.scheduler.plan import CUT_SHORT, LeftOut, Plan, Step, joint_gain
 from passwright.scheduler.settings import Settings
 
 
@@ -131,6 +131,9 @@ class Planner:
             [again] = self._predict([follow_up], ahead=False)
             if again.refused or self._apply(follow_up, again) is None:
                 break
+        else:
+            head = self._done[start]
+            head.step = replace(head.step, way=len(prediction.path))
         reached = sum(done.step.gain.mean for done in self._done[start:])
         if reached >= self.settings.min_gain:
             return ""
@@ -183,11 +186,12 @@ class Planner:
     def _cut_to_best_prefix(self) -> None:
         """Steps at the end that were to prepare something that never came are undone; so is a whole
         plan that may as well lose."""
-        total, best, keep = 0.0, 0.0, 0
-        for count, done in enumerate(self._done, 1):
-            total += done.step.gain.lower
-            if total > best + 1e-9:
-                best, keep = total, count
+        steps = [done.step for done in self._done]
+        best, keep = 0.0, 0
+        for count in range(1, len(steps) + 1):
+            surely = joint_gain(steps[:count]).lower
+            if surely > best + 1e-9:
+                best, keep = surely, count
         if best < self.settings.min_gain:
             keep = 0
         while len(self._done) > keep:
@@ -200,7 +204,8 @@ class Planner:
 def replay(plan: Plan, rewriter: Rewriter) -> Plan:
     """Applies the steps of a plan; those without a counterpart are skipped and named."""
     before = _count(rewriter)
-    applied, skipped = [], []
+    applied: list[Step] = []
+    skipped: list[str] = []
     for step in plan.steps:
         candidate = rewriter.find(step.anchor, step.key)
         try:
@@ -211,6 +216,9 @@ def replay(plan: Plan, rewriter: Rewriter) -> Plan:
             skipped.append(f"{step.label}: {error}")
             continue
         applied.append(replace(step, diff=tuple(record.diff())))
+    if skipped:
+        # What steps gain together is foretold for all of them or for none.
+        applied = [replace(step, way=0) for step in applied]
     return plan.replaced(
         fingerprint=rewriter.view.fingerprint,
         steps=tuple(applied),

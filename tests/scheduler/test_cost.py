@@ -226,3 +226,10 @@ def test_fused_work_is_counted_once_however_the_graph_lists_it(cpu):
     found = [estimate(fn, *inputs, device=cpu) for fn in (in_turns, one_by_one)]
     assert found[0].kernels == found[1].kernels == 1
     assert found[0].seconds == found[1].seconds
+
+
+def test_a_call_costs_something_and_more_in_training(device):
+    empty = [
+        estimate(lambda x: x.t(), randn(8, 8), device=device, training=t) for t in (False, True)
+    ]
+    assert 0 < empty[0].seconds == device.call_seconds < empty[1].seconds

@@ -10,7 +10,7 @@ import pytest
 from passwright.passes.errors import PlanFormatError
 from passwright.scheduler import store as store_module
 from passwright.scheduler.gain import Interval
-from passwright.scheduler.plan import LeftOut, Plan, Step, load
+from passwright.scheduler.plan import LeftOut, Plan, Step, joint_gain, load
 from passwright.scheduler.store import PlanStore
 
 PLAN = Plan(
@@ -103,3 +103,17 @@ def test_a_directory_that_cannot_be_written_costs_one_warning(
         assert store.save("k", PLAN) is None
     assert len(caplog.records) == 1
     assert "PASSWRIGHT_PLAN_DIRECTORY" in caplog.text
+
+
+def test_a_way_counts_once_and_as_a_whole():
+    def sure(gain: float) -> Interval:
+        return Interval(gain, gain - 0.1, gain + 0.1)
+
+    single = Step("a", "x", "1", gain=sure(0.2))
+    head = Step("b", "x", "2", gain=sure(-0.5), to_go=sure(0.4), way=1)
+    follower = Step("c", "x", "3", gain=sure(0.9))
+    assert joint_gain([]) == Interval(0, 0, 0)
+    found = joint_gain([single, head, follower])
+    assert (found.mean, found.lower, found.upper) == pytest.approx((0.6, 0.4, 0.8))
+    # A way that is cut off is no more than its steps.
+    assert joint_gain([head]) == sure(-0.5)
