@@ -5,13 +5,11 @@ performs the step and its clean-up on the real graph and undoes them, so that th
 would really be there. Gain-to-go is found by rehearsing on: after a step, the largest follow-up near it
 is taken, a few deep, and the best point on that way counts.
 
-The interval comes from the model's known error: what a step saves and what it adds are each uncertain
-by a factor, so a step that only removes work is sure to help, and one that trades much for much is not.
+How sure a gain is follows from the errors of the estimates: see `estimate.py`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
@@ -23,16 +21,15 @@ from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
 from passwright.passes.matching import Rewriter
 from passwright.passes.pattern import Candidate
-from passwright.scheduler.cost import Estimate, GraphCost
+from passwright.scheduler.cost import GraphCost
 from passwright.scheduler.device import DeviceDescriptor
+from passwright.scheduler.estimate import Estimate, gain_between
 from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Interval, Prediction
 from passwright.scheduler.inductor import pointwise_cat_limits
 
-#: Part by which the time saved, and the time added, may be off.
-_UNCERTAINTY = 0.25
 #: Up to so many nodes, a graph gets all the rehearsals that the settings allow.
 _USUAL_SIZE = 250
-_VERSION = 3
+_VERSION = 4
 _NOTHING = Interval(0.0, 0.0, 0.0)
 
 
@@ -111,7 +108,7 @@ class AnalyticGainModel(GainModel):
                 record = rewriter.apply(candidate)
             except IllegalRewrite as error:
                 return Prediction(_NOTHING, _NOTHING, refused=str(error))
-            gain = interval(before, cost.estimate())
+            gain = gain_between(before, cost.estimate())
             to_go, path = self._look_ahead(rewriter, record, cost, before, gain, depth)
         return Prediction(gain, to_go, path)
 
@@ -142,29 +139,10 @@ class AnalyticGainModel(GainModel):
                 refused.add(chosen.key)
                 continue
             path = (*path, (chosen.anchor, chosen.key))
-            reached = interval(before, cost.estimate())
+            reached = gain_between(before, cost.estimate())
             if reached.lower > best.lower:
                 best, best_path = reached, path
         return best, best_path
-
-
-def interval(before: Estimate, after: Estimate) -> Interval:
-    """Gain between two estimates of one graph, with what is uncertain about it.
-
-    What both have in common is the same in both; what only one has may be off by a factor.
-    """
-    common = old = new = 0.0
-    for node in {**before.parts, **after.parts}:
-        was, will_be = before.parts.get(node, 0.0), after.parts.get(node, 0.0)
-        shared = min(was, will_be)
-        common, old, new = common + shared, old + was - shared, new + will_be - shared
-
-    def gain(old_factor: float, new_factor: float) -> float:
-        earlier = common + old * old_factor + before.call
-        return round(math.log(earlier / (common + new * new_factor + after.call)), 6)
-
-    low, high = 1 - _UNCERTAINTY, 1 + _UNCERTAINTY
-    return Interval(gain(1, 1), gain(low, high), gain(high, low))
 
 
 def _likeness(candidate: Candidate, view: GraphView) -> Hashable:

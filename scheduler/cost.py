@@ -3,10 +3,10 @@
 Each node either is free (a view), or is a kernel of its own (GEMM, convolution, unknown op), or may
 share a kernel with its neighbours (pointwise, reduction, copy), as Inductor's scheduler fuses them:
 producer and consumer over the same number of elements become one kernel. A concatenation takes the
-results of fusable producers for nothing (they write into its buffer) and copies everything else, one
-kernel an input; few inputs on a GPU make a single kernel. In training, the backward of each part is
-charged with it. After S. Williams et al., "Roofline" (CACM 2009); fusion rules as in
-`torch/_inductor/scheduler.py` and `lowering.py` of torch 2.13.
+results of fusable producers and of plain matrix products for nothing (they write into its buffer) and
+copies everything else, one kernel an input; few inputs on a GPU make a single kernel. In training, the
+backward of each part is charged with it. After S. Williams et al., "Roofline" (CACM 2009); fusion rules
+as in `torch/_inductor/scheduler.py` and `lowering.py` of torch 2.13.
 
 The estimate is meant for comparing two forms of one graph, not for absolute times.
 """
@@ -23,6 +23,7 @@ from passwright.passes.graph import GraphView
 from passwright.passes.ops import Cat, Embedding, Linear, Slice, Split, Stack, Unbind
 from passwright.passes.spec import Spec
 from passwright.scheduler.device import DeviceDescriptor
+from passwright.scheduler.estimate import Estimate, Seconds
 from passwright.scheduler.inductor import pointwise_cat_limits
 from passwright.scheduler.work import (
     PRODUCTS,
@@ -32,11 +33,13 @@ from passwright.scheduler.work import (
     product_items,
 )
 
-#: Seconds for one output element of a one-kernel cat to look at one input. Measured on an H200: the
-#: cat of 26 look-ups, 2048 x 416 elements, takes 33 us.
-_WALK = 33e-6 / (2048 * 416 * 26)
 #: Backward of a fused kernel against its forward: reads the gradient and what was saved.
 _FUSED_BACKWARD = 1.5
+#: Launches that a norm costs in training beside those of its kernel: the gradients of weight and
+#: bias are sums over the batch, and so are the statistics of a batch norm.
+_NORM_LAUNCHES = {
+    "layer_norm": 2, "native_layer_norm": 2, "rms_norm": 1, "group_norm": 2, "batch_norm": 3,
+}  # fmt: skip
 #: A call in training against one in inference, kernels aside: autograd, and a backward graph.
 #: Measured on two cores: 441 us against 81 us with one Linear of 8x8.
 _TRAINING_CALLS = 6
@@ -67,22 +70,6 @@ class Kernel:
     reads: dict[fx.Node, None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """One pass over the graph: forward, and backward in training.
-
-    `parts` holds the seconds of every kernel under its first node, `call` those of calling it all.
-    """
-
-    parts: dict[fx.Node, float]
-    kernels: int
-    call: float = 2e-6
-
-    @property
-    def seconds(self) -> float:
-        return self.call + sum(self.parts.values())
-
-
 class GraphCost:
     """Estimates one graph, again and again as it changes, on one device."""
 
@@ -94,17 +81,19 @@ class GraphCost:
         self.cat_limits = pointwise_cat_limits()
         self._kinds: dict[fx.Node, Kind] = {}
         self._elements: dict[fx.Node, int] = {}
+        self._footprint = self._bytes_of_all() if device.kind == "cpu" else 0
 
     def estimate(self) -> Estimate:
         """Walks the graph once; linear in its size."""
-        parts: dict[fx.Node, float] = {}
+        parts: dict[fx.Node, Seconds] = {}
         kernels = 0
         home: dict[int, Kernel] = {}
         fused: dict[int, Kernel] = {}
         for node in self.view.nodes():
             kind = self._kind(node)
             if kind is Kind.FUSED:
-                self._fuse(node, home, fused)
+                if not self._is_inlined(node):
+                    self._fuse(node, home, fused)
                 continue
             if kind is Kind.FREE:
                 seconds, count = self._view_backward(node), 0
@@ -113,9 +102,9 @@ class GraphCost:
             elif kind is Kind.CAT:
                 seconds, count = self._cat(node, home, fused)
             else:
-                seconds = self.device.extern_launch + self._traffic(self._bytes(node))
-                count = 1
-            if seconds:
+                traffic = self._traffic(self._bytes(node))
+                seconds, count = Seconds(self.device.extern_launch, traffic=traffic), 1
+            if seconds.total:
                 parts[node] = seconds
             kernels += count
         for kernel in fused.values():
@@ -156,6 +145,25 @@ class GraphCost:
         )
         return Kind.FUSED if known else Kind.OPAQUE
 
+    def _is_inlined(self, node: fx.Node) -> bool:
+        """The value is an index that look-ups alone use: each computes it anew, in its kernel."""
+        if self.view.spec(node).dtype.is_floating_point or op_name(node) in _REDUCTIONS:
+            return False
+        return self.view.is_pure(node) and self._goes_to_lookups(node)
+
+    def _goes_to_lookups(self, node: fx.Node) -> bool:
+        """Look-ups alone use the value, or what is computed of it element by element."""
+        return bool(node.users) and all(
+            isinstance(self.view.read(user), Embedding)
+            or (
+                self._kind(user) in (Kind.FREE, Kind.FUSED)
+                and isinstance(self.view.any_spec(user), Spec)
+                and not self.view.spec(user).dtype.is_floating_point
+                and self._goes_to_lookups(user)
+            )
+            for user in node.users
+        )
+
     def _is_view(self, node: fx.Node) -> bool:
         return bool(self.view.storages([node]) & self.view.storages(node.all_input_nodes))
 
@@ -193,25 +201,30 @@ class GraphCost:
             self._elements[node] = max(sizes)
         return self._elements[node]
 
-    def _fused_seconds(self, kernel: Kernel) -> float:
+    def _fused_seconds(self, kernel: Kernel) -> Seconds:
         inside = set(kernel.nodes)
         moved = sum(
             min(self.view.spec(n).numel, kernel.elements) * self.view.spec(n).dtype.itemsize
             for n in kernel.reads
         )
-        seconds = self.device.fused_launch
         for node in kernel.nodes:
             if self._is_read_outside(node, inside):
                 moved += self.view.spec(node).nbytes
-        work = self._traffic(moved)
+        traffic = self._traffic(moved)
+        forward = Seconds(self.device.fused_launch, traffic=traffic)
         if self.device.exp_rate:
             computed = kernel.elements * exponentials(sorted(kernel.nodes), self.view)
-            work = max(work, computed / self.device.exp_rate)
-        seconds += work
-        if self.training:
-            # The backward of a costly function is a plain product with what the forward kept.
-            seconds += self.device.fused_launch + _FUSED_BACKWARD * self._traffic(moved)
-        return seconds
+            arithmetic = computed / self.device.exp_rate
+            if arithmetic > traffic:
+                forward = Seconds(self.device.fused_launch, arithmetic)
+        if not self.training:
+            return forward
+        norms = sum(_NORM_LAUNCHES.get(op_name(node), 0) for node in kernel.nodes)
+        # The backward of a costly function is a plain product with what the forward kept.
+        backward = Seconds(
+            self.device.fused_launch * (1 + norms), traffic=_FUSED_BACKWARD * traffic
+        )
+        return forward.plus(backward)
 
     def _is_read_outside(self, node: fx.Node, inside: set[fx.Node]) -> bool:
         """Some user that is no kernel's part reads the value, or a view of it."""
@@ -225,77 +238,97 @@ class GraphCost:
 
     def _cat(
         self, node: fx.Node, home: dict[int, Kernel], fused: dict[int, Kernel]
-    ) -> tuple[float, int]:
+    ) -> tuple[Seconds, int]:
         """Copies every input that no fused kernel can write in place."""
         op = self.view.read(node)
         assert isinstance(op, (Cat, Stack))
         simple = all(self._is_simple(source, home) for source in op.inputs)
         limit = self.cat_limits[1] if simple else self.cat_limits[0]
-        if self.device.kind == "cuda" and len(op.inputs) <= limit:
+        made = all(self._is_product(source) for source in op.inputs)
+        if self.device.kind == "cuda" and len(op.inputs) <= limit and not made:
             return self._pointwise_cat(node, op, home, fused)
         copied = [source for source in op.inputs if not self._writes_in_place(source, home)]
         moved = sum(2 * self.view.spec(source).nbytes for source in copied)
         count = len(copied)
         if self.device.kind == "cuda":
-            # Copies of graph inputs go into one kernel.
-            given = sum(source.op == "placeholder" for source in copied)
+            # Copies of graph inputs, and of parts of them, go into one kernel.
+            given = sum(self._is_given(source) for source in copied)
             count += bool(given) - given
-        return self.device.fused_launch * count + self._traffic(moved), count
+        traffic = self._traffic(moved) + self.device.allocation_seconds(self.view.spec(node).nbytes)
+        return Seconds(self.device.fused_launch * count, traffic=traffic), count
 
     def _pointwise_cat(
         self, node: fx.Node, op: Cat | Stack, home: dict[int, Kernel], fused: dict[int, Kernel]
-    ) -> tuple[float, int]:
-        """One kernel, in which every output element walks through all inputs."""
+    ) -> tuple[Seconds, int]:
+        """One kernel, which reads every input once: measured on an H200, up to 8 of them."""
         written = self.view.spec(node)
         moved = 2 * written.nbytes
         for source in op.inputs:
             kernel = home.get(self.view.spec(source).storage)
             if kernel is not None and kernel.nodes == [source] and _only_here(source, node):
                 del fused[id(kernel)], home[self.view.spec(source).storage]
-        walked = written.numel * len(op.inputs) * _WALK
-        return self.device.fused_launch + max(walked, self._traffic(moved)), 1
+        return Seconds(self.device.fused_launch, traffic=self._traffic(moved)), 1
+
+    def _is_given(self, source: fx.Node) -> bool:
+        """The value lies in the memory of an input of the graph."""
+        while source.op != "placeholder":
+            if self._kind(source) is not Kind.FREE or not source.all_input_nodes:
+                return False
+            source = source.all_input_nodes[0]
+        return True
 
     def _is_simple(self, source: fx.Node, home: dict[int, Kernel]) -> bool:
         """At most a look-up away from memory, so Inductor may compute it inside a wide cat."""
         kernel = home.get(self.view.spec(source).storage)
         return kernel is None or isinstance(self.view.read(source), Embedding)
 
+    def _is_product(self, source: fx.Node) -> bool:
+        """A library call can write its rows into a larger buffer, if they are a matrix."""
+        return self._kind(source) is Kind.GEMM and self.view.spec(source).ndim == 2
+
     def _writes_in_place(self, source: fx.Node, home: dict[int, Kernel]) -> bool:
+        if self._is_product(source):
+            return True
         fused = self._kind(source) is Kind.FUSED and self.view.spec(source).storage in home
         # A look-up is so cheap that each of its users computes it anew.
         return fused and (len(source.users) == 1 or isinstance(self.view.read(source), Embedding))
 
     # ---- backward of views
 
-    def _view_backward(self, node: fx.Node) -> float:
+    def _view_backward(self, node: fx.Node) -> Seconds:
         """In training, gradients of pieces are gathered into the gradient of the whole."""
         op = self.view.read(node) if self.training else None
         if not isinstance(op, (Split, Unbind, Slice)) or op.input.op == "placeholder":
-            return 0.0
+            return Seconds()
         whole = self._traffic(2 * self.view.spec(op.input).nbytes)
         if isinstance(op, Slice):
-            return self.device.fused_launch + whole
+            return Seconds(self.device.fused_launch, traffic=whole)
         pieces = len(node.users)
         if self.device.kind == "cuda" and pieces <= self.cat_limits[0]:
             pieces = 1
-        return self.device.fused_launch * pieces + whole
+        return Seconds(self.device.fused_launch * pieces, traffic=whole)
 
     # ---- GEMMs
 
-    def _gemm(self, node: fx.Node) -> tuple[float, int]:
+    def _gemm(self, node: fx.Node) -> tuple[Seconds, int]:
         """Forward, and in training a product for each of the two gradients."""
         spec = self.view.any_spec(node)
         first = spec[0] if isinstance(spec, tuple) else spec
         assert first is not None
         work = product_flops(self.view, node, first)
-        rate = self.device.matmul_rate(first.dtype, work, first.numel)
-        seconds = self.device.extern_launch + max(work / rate, self._traffic(self._bytes(node)))
-        # Measured for batched products alone; fused loops of that size show no such cost.
-        seconds += self.device.allocation_seconds(first.nbytes)
         items = product_items(node, first)
-        seconds += self.device.item_seconds * items * (items > 1)
-        times = 3 if self.training else 1
-        return times * seconds, times
+        once = Seconds(
+            self.device.extern_launch + self.device.item_seconds * items * (items > 1),
+            self.device.matmul_seconds(first.dtype, work, first.numel),
+            # Not hidden behind the arithmetic, as measured.
+            self._traffic(self._bytes(node))
+            + self.device.allocation_seconds(first.nbytes, by_library=True),
+        )
+        if not self.training:
+            return once, 1
+        # A product for each of two gradients, and a sum over the batch for that of the bias.
+        bias = Seconds(self.device.fused_launch, traffic=self._traffic(first.nbytes))
+        return once.times(3).plus(bias.times(float(_has_bias(self.view, node)))), 3
 
     # ---- memory
 
@@ -305,9 +338,24 @@ class GraphCost:
         parts = own if isinstance(own, tuple) else (own,)
         return sum(spec.nbytes for spec in (*specs, *parts) if isinstance(spec, Spec))
 
+    def _bytes_of_all(self) -> int:
+        """What one pass touches: by its next turn, an early value has left a cache that holds less."""
+        largest: dict[int, int] = {}
+        for node in self.view.nodes():
+            spec = self.view.any_spec(node)
+            for part in spec if isinstance(spec, tuple) else (spec,):
+                if isinstance(part, Spec):
+                    largest[part.storage] = max(largest.get(part.storage, 0), part.nbytes)
+        return sum(largest.values())
+
     def _traffic(self, moved: float) -> float:
         """Seconds to move so many bytes."""
-        return moved / self.device.bandwidth_for(moved)
+        return moved / self.device.bandwidth_for(max(moved, self._footprint))
+
+
+def _has_bias(view: GraphView, node: fx.Node) -> bool:
+    op = view.read(node)
+    return op_name(node) == "baddbmm" or (isinstance(op, Linear) and op.bias is not None)
 
 
 def _only_here(source: fx.Node, cat: fx.Node) -> bool:

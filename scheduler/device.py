@@ -20,12 +20,6 @@ import torch
 from passwright.scheduler import device_table as table
 
 _FORMAT = 2
-#: Output elements that one streaming multiprocessor computes at a time: a tile of 128 by 128. For
-#: plain float32, 64 by 64 brings estimates of whole models nearer to the truth, but underrates wide
-#: products: with it an MMoE gained 1.09x on an H200, with this 1.36x (data/reports/demo-h200*.json).
-_TILE = 128 * 128
-#: Length of the inner product assumed where only the work of a matrix product is known.
-_USUAL_K = 512
 
 
 @dataclass(frozen=True)
@@ -68,23 +62,26 @@ class DeviceDescriptor:
         """Bytes per second at which a kernel moves so many bytes in all."""
         return self.cache_bandwidth if moved <= self.cache_bytes else self.memory_bandwidth
 
-    def allocation_seconds(self, nbytes: float) -> float:
+    def allocation_seconds(self, nbytes: float, *, by_library: bool = False) -> float:
         """Seconds that a result of so many bytes costs before anything is written to it."""
-        large = self.kind == "cpu" and nbytes >= table.CPU_FRESH_BYTES
+        smallest = table.CPU_FRESH_BYTES if by_library else table.CPU_ALWAYS_FRESH_BYTES
+        large = self.kind == "cpu" and nbytes >= smallest
         return nbytes / table.CPU_FRESH_BANDWIDTH if large else 0.0
 
-    def matmul_rate(self, dtype: torch.dtype, work: float, outputs: float | None = None) -> float:
-        """Operations per second of a matrix product (of a batch of them, counted together).
+    def matmul_seconds(self, dtype: torch.dtype, work: float, outputs: float) -> float:
+        """Seconds of arithmetic in a matrix product, or in a batch of them, counted together.
 
         `work` is its number of operations, `outputs` the number of elements it computes. A small
-        product does not fill the device: on a CPU it runs on one core, on a GPU only as many
-        multiprocessors work as there are tiles. Where `outputs` is not given, it is estimated.
+        product does not fill the device: on a CPU it runs on one core; on a GPU a step of the inner
+        product takes no less than that of a fill of outputs, until it is worth splitting.
         """
-        peak = self.peak_flops[self._precision(dtype)]
+        precision = self._precision(dtype)
+        peak = self.peak_flops[precision]
         if self.kind == "cpu":
-            return peak / self.cores if work < self.serial_flops else peak
-        tiles = (work / (2 * _USUAL_K) if outputs is None else outputs) / _TILE
-        return peak * min(1.0, max(1.0, tiles) / self.cores)
+            return work / (peak / self.cores if work < self.serial_flops else peak)
+        steps = work / max(1.0, outputs)
+        waiting = steps * table.GPU_FILL[precision] * self.cores / peak
+        return work / peak + min(waiting, table.GPU_SPLIT_SECONDS)
 
     def _precision(self, dtype: torch.dtype) -> str:
         if dtype == torch.float32:
@@ -144,7 +141,7 @@ def describe_cpu(capability: str, threads: int, name: str, cache_bytes: int) -> 
         cores=threads,
         memory_bandwidth=min(core.memory_bandwidth * threads, core.memory_bandwidth_limit),
         cache_bandwidth=core.cache_bandwidth * threads,
-        cache_bytes=cache_bytes,
+        cache_bytes=int(cache_bytes * table.CPU_CACHE_SHARE),
         peak_flops={precision: rate * threads for precision, rate in core.flops.items()},
         fused_launch=table.CPU_FUSED_LAUNCH,
         extern_launch=table.CPU_EXTERN_LAUNCH,
@@ -177,7 +174,7 @@ def describe_gpu(name: str, properties: Any = None, *, tf32: bool = False) -> De
         cache_bandwidth=bandwidth * table.GPU_CACHE_FACTOR,
         cache_bytes=int(gpu.cache_bytes * share),
         peak_flops={
-            precision: rate * table.GPU_REACHED_FLOPS * share
+            precision: rate * table.reached(rate, gpu) * share
             for precision, rate in gpu.flops.items()
         },
         fused_launch=table.GPU_FUSED_LAUNCH,

@@ -56,6 +56,9 @@ CPU_CALL = 70e-6
 #: Results of this size and more come in pages that the system hands out anew. Estimated: where malloc
 #: gives memory back depends on what was allocated before.
 CPU_FRESH_BYTES = 1 << 20
+#: The same for any result, wherever it comes from: malloc never keeps blocks of this size for reuse
+#: (glibc's largest mmap threshold).
+CPU_ALWAYS_FRESH_BYTES = 32 << 20
 #: Bytes of such pages per second. Measured: a batched product with 992 page faults a call takes 0.39
 #: ms longer than without.
 CPU_FRESH_BANDWIDTH = 992 * 4096 / 0.39e-3
@@ -95,23 +98,35 @@ def cpu_core(capability: str) -> CpuCore:
     return {"AVX2": _AVX2, "AVX512": _AVX512}.get(capability, _OTHER)
 
 
+#: Part of the last-level cache that one program can count on. Estimated: others use it too. Measured: 256
+#: products that touch 21 MB take 37 us each one after another, and 13 us again and again, where the
+#: cache is said to hold 32 MiB.
+CPU_CACHE_SHARE = 0.5
+
+
 # ---- CUDA
 
-#: One more generated kernel. Measured on an H200: 192 small kernels of a split-cat chain replay as
-#: a CUDA graph in 348 us. Eager launches cost more.
-GPU_FUSED_LAUNCH = 1.8e-6
-#: One more GEMM. Measured on an H200: 17 Linears of one input and 16 pointwise kernels replay in
-#: 100 us.
-GPU_EXTERN_LAUNCH = 3.5e-6
+#: One more generated kernel. Measured on an H200 in CUDA graphs: 1.4 to 1.5 us for x + 1 and for each
+#: of 26 look-ups, 1.2 for each of 26 independent ones, 1.7 in a chain of 256. Eager launches cost more.
+GPU_FUSED_LAUNCH = 1.6e-6
+#: One more GEMM. Fitted to 900 products on an H200 (data/devices/h200.json): 2.5 us in bf16,
+#: 3 in TF32, 2.5 to 10 in plain fp32, where cuBLAS splits some small ones in two kernels.
+GPU_EXTERN_LAUNCH = 3.0e-6
 #: One call of a compiled graph, as the device sees it.
 GPU_CALL = 2e-6
 #: Part of the datasheet's memory bandwidth that a copy reaches. Measured on an H200: 4.1 to 4.3
 #: TB/s.
 GPU_REACHED_BANDWIDTH = 4.2 / 4.8
-#: Part of the datasheet's rate that large products reach. Measured on an H200: 790 TFLOP/s in bf16.
-GPU_REACHED_FLOPS = 790 / 989
-#: The L2 cache against the memory. Estimated.
-GPU_CACHE_FACTOR = 1.3
+#: Part of the datasheet's rate that large products reach, on tensor cores and without. Measured on an
+#: H200: 790 of 989 TFLOP/s in bf16, 370 to 390 of 494 in TF32; 49 of 67 in plain fp32.
+GPU_REACHED_TENSOR, GPU_REACHED_VECTOR = 790 / 989, 49 / 67
+#: Outputs of a product that one multiprocessor computes in the time of one, and the most time that is
+#: lost with fewer: a long inner product is then split. Fitted to the same products: half of the
+#: estimates are within 10 % in fp32 and 15 % in TF32 and bf16. fp64 is assumed to be as fp32.
+GPU_FILL = {"fp64": 1800, "fp32": 1800, "tf32": 6000, "bf16": 2600, "fp16": 2600}
+GPU_SPLIT_SECONDS = 5e-6
+#: The L2 cache against the memory. Measured on an H200: x + 1 over 34 MB runs at 7.5 TB/s.
+GPU_CACHE_FACTOR = 1.7
 
 _MIB = 1 << 20
 _TERA = 1e12
@@ -153,6 +168,11 @@ _ARCHITECTURES: tuple[tuple[tuple[int, int], int, int, int], ...] = (
     ((10, 0), 128, 8192, 2),
     ((12, 0), 128, 1024, 64),
 )
+
+
+def reached(rate: float, gpu: Gpu) -> float:
+    """Part of a rate that products reach: of tensor cores, if it is more than that of fp32."""
+    return GPU_REACHED_TENSOR if rate > gpu.flops["fp32"] else GPU_REACHED_VECTOR
 
 
 def known_gpu(name: str) -> Gpu | None:

@@ -18,8 +18,9 @@ from passwright.passes.pattern import Match
 from passwright.passes.patterns import BatchUnaries
 from passwright.passes.table import PatternTable, default_table
 from passwright.passes.testing import capture, text
-from passwright.scheduler.analytic import AnalyticGainModel, interval
-from passwright.scheduler.cost import Estimate, GraphCost
+from passwright.scheduler.analytic import AnalyticGainModel
+from passwright.scheduler.cost import GraphCost
+from passwright.scheduler.estimate import Estimate, Seconds, gain_between
 from passwright.scheduler.gain import OUT_OF_TIME
 from passwright.scheduler.inductor import clone_for_compile
 
@@ -102,7 +103,7 @@ def test_the_way_that_is_foreseen_can_be_gone_and_leads_there(rewriter, h200):
         follow_up = rewriter.find(*place)
         assert follow_up is not None
         rewriter.apply(follow_up)
-    assert interval(before, cost.estimate()) == prediction.to_go
+    assert gain_between(before, cost.estimate()) == prediction.to_go
 
 
 def test_without_lookahead_the_gain_to_go_is_the_gain(rewriter, h200):
@@ -259,28 +260,33 @@ def nodes() -> list[fx.Node]:
 
 
 def test_equal_estimates_are_no_gain_for_sure(nodes):
-    same = Estimate({nodes[0]: 1e-3, nodes[1]: 2e-3}, 2)
-    found = interval(same, same)
+    same = Estimate({nodes[0]: Seconds(traffic=1e-3), nodes[1]: Seconds(traffic=2e-3)}, 2)
+    found = gain_between(same, same)
     assert (found.mean, found.lower, found.upper) == (0, 0, 0)
 
 
 def test_work_that_is_only_taken_away_gains_for_sure(nodes):
-    before = Estimate({nodes[0]: 1e-3, nodes[1]: 1e-3}, 2)
-    found = interval(before, Estimate({nodes[0]: 1e-3}, 1))
+    before = Estimate({nodes[0]: Seconds(traffic=1e-3), nodes[1]: Seconds(traffic=1e-3)}, 2)
+    found = gain_between(before, Estimate({nodes[0]: Seconds(traffic=1e-3)}, 1))
     assert 0 < found.lower < found.mean < found.upper
     assert found.mean == pytest.approx(math.log(2), abs=0.01)
 
 
 def test_a_trade_of_much_for_much_is_uncertain(nodes):
-    found = interval(Estimate({nodes[0]: 1.2e-3}, 1), Estimate({nodes[1]: 1e-3}, 1))
+    found = gain_between(
+        Estimate({nodes[0]: Seconds(traffic=1.2e-3)}, 1),
+        Estimate({nodes[1]: Seconds(traffic=1e-3)}, 1),
+    )
     assert found.mean > 0
     assert found.lower < 0
 
 
 def test_what_stays_makes_a_gain_smaller_and_surer(nodes):
     def around(rest: float):
-        before = Estimate({nodes[0]: 1.2e-3, nodes[2]: rest}, 2)
-        return interval(before, Estimate({nodes[1]: 1e-3, nodes[2]: rest}, 2))
+        before = Estimate({nodes[0]: Seconds(traffic=1.2e-3), nodes[2]: Seconds(traffic=rest)}, 2)
+        return gain_between(
+            before, Estimate({nodes[1]: Seconds(traffic=1e-3), nodes[2]: Seconds(traffic=rest)}, 2)
+        )
 
     alone, among = around(1e-9), around(1e-1)
     assert among.upper - among.lower < alone.upper - alone.lower
@@ -288,5 +294,23 @@ def test_what_stays_makes_a_gain_smaller_and_surer(nodes):
 
 
 def test_an_empty_graph_is_no_division_by_zero():
-    found = interval(Estimate({}, 0), Estimate({}, 0))
+    found = gain_between(Estimate({}, 0), Estimate({}, 0))
     assert found.mean == 0
+
+
+def test_what_both_forms_have_is_the_same_in_both(nodes):
+    """Twice the launches for the same arithmetic: whatever the arithmetic takes, it is not faster."""
+    many = Estimate({nodes[0]: Seconds(2e-4, 1e-3)}, 2)
+    assert gain_between(many, Estimate({nodes[0]: Seconds(1e-4, 1e-3)}, 1)).lower > 0
+
+
+def test_errors_of_single_kernels_average_out():
+    graph = fx.Graph()
+    kernels = [graph.placeholder(f"k{number}") for number in range(65)]
+
+    def width(count: int) -> float:
+        old = Estimate({n: Seconds(traffic=1e-3 / count) for n in kernels[:count]}, count)
+        found = gain_between(old, Estimate({kernels[-1]: Seconds(traffic=1e-3)}, 1))
+        return found.upper - found.lower
+
+    assert width(64) < 0.8 * width(1)

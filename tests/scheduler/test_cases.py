@@ -165,19 +165,17 @@ def test_d4_is_chosen_on_a_gpu(name, h200, built, planned):
     assert outcome.count("linear") == 1
 
 
-def test_d5_products_are_copied_into_a_cat_and_pointwise_results_are_not(cpu, built):
+def test_d5_products_and_pointwise_results_are_written_into_a_cat_in_place(cpu, built):
     module, _ = built("case:D5", False)
     cost = GraphCost(GraphView(module.graph), cpu, training=False).estimate()
-    products, pointwise = (n for n in module.graph.nodes if n.target is torch.cat)
-    assert cost.parts.get(products, 0.0) > 0
-    assert cost.parts.get(pointwise, 0.0) == 0
+    assert not any(n.target is torch.cat for n in cost.parts)
 
 
 def test_d5_the_two_kinds_are_predicted_differently(device, built):
     module, _ = built("case:D5", False)
     [(_, products)] = predictions(module, device, "batch_linears")
     [(_, pointwise)] = predictions(module, device, "batch_unaries")
-    assert abs(products.gain.mean - pointwise.gain.mean) > 0.05
+    assert abs(products.gain.mean - pointwise.gain.mean) > 0.01
 
 
 @pytest.fixture(scope="module")

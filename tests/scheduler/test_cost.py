@@ -24,7 +24,7 @@ def estimate(fn, *inputs, device, training=False) -> Estimate:
 
 def part(found: Estimate, name: str) -> float:
     """Seconds of all kernels that begin with a node of this name."""
-    return sum(s for node, s in found.parts.items() if node.name.startswith(name))
+    return sum(s.total for node, s in found.parts.items() if node.name.startswith(name))
 
 
 def randn(*shape):
@@ -78,8 +78,8 @@ def test_a_product_is_a_kernel_of_its_own_and_grows_with_its_work(device):
     assert part(small, "linear") > device.extern_launch
     large = estimate(fn, randn(2048, 1024), randn(1024, 1024), device=device)
     work = 2 * 2048 * 1024 * 1024
-    rate = device.matmul_rate(torch.float32, work, 2048 * 1024)
-    assert part(large, "linear") >= device.extern_launch + work / rate
+    seconds = device.matmul_seconds(torch.float32, work, 2048 * 1024)
+    assert part(large, "linear") >= device.extern_launch + seconds
 
 
 @pytest.mark.parametrize(
@@ -97,22 +97,60 @@ def test_a_product_is_a_kernel_of_its_own_and_grows_with_its_work(device):
 def test_a_product_in_any_spelling_costs_its_work(fn, cpu):
     found = estimate(fn, randn(512, 256), randn(256, 512), randn(512), device=cpu)
     work = 2 * 512 * 256 * 512
-    seconds = work / cpu.matmul_rate(torch.float32, work, 512 * 512)
-    [product] = [s for s in found.parts.values() if s > cpu.extern_launch]
+    seconds = cpu.matmul_seconds(torch.float32, work, 512 * 512)
+    [product] = [s.total for s in found.parts.values() if s.arithmetic]
     assert product == pytest.approx(cpu.extern_launch + seconds, rel=0.3)
 
 
-def test_a_cat_copies_what_was_given_and_what_a_product_made(cpu):
+def test_a_cat_copies_what_was_given_and_a_batch_of_products(cpu):
     given = estimate(lambda a, b: torch.cat([a, b], 1), randn(64, 8), randn(64, 8), device=cpu)
     moved = 2 * 2 * 64 * 8 * 4
     copies = 2 * cpu.fused_launch + moved / cpu.bandwidth_for(moved)
     assert given.seconds == pytest.approx(cpu.call_seconds + copies)
 
-    def products(x, v, w):
+    def batches(x, y):
+        return torch.cat([torch.bmm(x, y), torch.bmm(y, x)], 1)
+
+    made = estimate(batches, randn(64, 4, 4), randn(64, 4, 4), device=cpu)
+    assert part(made, "cat") > 2 * cpu.fused_launch
+
+
+def test_products_are_written_into_a_cat(device):
+    """Inductor hands the call its part of the cat's buffer; seen in the code of torch 2.13, measured
+    on an H200 (data/devices/h200.json: eight products take as long with a stack after them)."""
+
+    def fn(x, v, w):
         return torch.cat([F.linear(x, v), F.linear(x, w)], 1)
 
-    made = estimate(products, randn(64, 8), randn(8, 8), randn(8, 8), device=cpu)
-    assert part(made, "cat") == pytest.approx(copies)
+    assert part(estimate(fn, randn(64, 8), randn(8, 8), randn(8, 8), device=device), "cat") == 0
+
+
+def test_indices_are_computed_where_they_are_looked_up(device):
+    def fn(x, table):
+        index = x[:, 0].long()
+        return F.embedding(index + 1, table)
+
+    x, table = torch.zeros(64, 2), randn(8, 8)
+    assert estimate(fn, x, table, device=device).kernels == 1
+
+    def kept(x, table):
+        index = x[:, 0].long()
+        return F.embedding(index + 1, table), index
+
+    assert estimate(kept, x, table, device=device).kernels == 2
+
+
+def test_beyond_the_cache_everything_comes_from_memory(cpu):
+    """Hundreds of small kernels that together touch more than the cache holds."""
+
+    def fn(*inputs):
+        return [torch.relu(x) for x in inputs]
+
+    few = estimate(fn, *[randn(256, 256)] * 1, device=cpu)
+    many = estimate(fn, *[randn(256, 256) for _ in range(64)], device=cpu)
+    traffic = [next(iter(found.parts.values())).traffic for found in (few, many)]
+    ratio = cpu.cache_bandwidth / cpu.memory_bandwidth
+    assert traffic[1] == pytest.approx(ratio * traffic[0])
 
 
 def test_a_cat_takes_pointwise_results_in_place_unless_others_read_them(cpu):
@@ -182,7 +220,7 @@ def test_a_batch_is_charged_the_copies_of_its_stacks(size, cpu):
     assert len(stacks) == 2
     copied = 2 * size * 16 * 32 * 4
     for node in stacks:
-        assert after.parts[node] == pytest.approx(
+        assert after.parts[node].total == pytest.approx(
             size * cpu.fused_launch + copied / cpu.bandwidth_for(copied)
         )
     assert before == cost.estimate(), "what was rehearsed left no trace"
