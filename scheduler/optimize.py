@@ -93,7 +93,7 @@ class Scheduler:
             self.table.version,
             self.model(device).version,
             sorted(map(str, torch_versions().items())),
-            (s.relaxed, s.min_gain, s.lookahead, s.max_steps, s.max_rehearsals),
+            (s.relaxed, s.min_gain, s.min_plan_gain, s.lookahead, s.max_steps, s.max_rehearsals),
         )
 
     # ---- the work

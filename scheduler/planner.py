@@ -185,14 +185,14 @@ class Planner:
 
     def _cut_to_best_prefix(self) -> None:
         """Steps at the end that were to prepare something that never came are undone; so is a whole
-        plan that may as well lose."""
+        plan that gains too little, or may as well lose."""
         steps = [done.step for done in self._done]
         best, keep = 0.0, 0
         for count in range(1, len(steps) + 1):
             surely = joint_gain(steps[:count]).lower
             if surely > best + 1e-9:
                 best, keep = surely, count
-        if best < self.settings.min_gain:
+        if best < self.settings.min_plan_gain:
             keep = 0
         while len(self._done) > keep:
             step = self._done[-1].step

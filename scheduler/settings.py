@@ -46,6 +46,9 @@ class Settings:
     min_gain: float = _doc(
         0.01, "Smallest predicted gain, log(before / after) at the lower bound, worth a step."
     )
+    min_plan_gain: float = _doc(
+        0.03, "The same for a whole plan: what gains less is not worth changing a graph."
+    )
     lookahead: int = _doc(
         4,
         "How many follow-up steps the analytic model rehearses to see what a step makes possible.",

@@ -110,8 +110,12 @@ def _variants(
     )
     found = [Variant(DEFAULT, nothing, compile_module(clone_for_compile(gm)))]
     seen: set[tuple[str, ...]] = {()}
-    for name, min_gain in (("predicted", scheduler.settings.min_gain), ("bold", _BOLD)):
-        settings = replace(scheduler.settings, mode="predict", min_gain=min_gain)
+    usual = scheduler.settings
+    for name, step, plan_gain in (
+        ("predicted", usual.min_gain, usual.min_plan_gain),
+        ("bold", _BOLD, _BOLD),
+    ):
+        settings = replace(usual, mode="predict", min_gain=step, min_plan_gain=plan_gain)
         rewritten, plan = replace(scheduler, settings=settings).optimize(gm, example_inputs)
         labels = tuple(step.label for step in plan.steps) if plan else ()
         if plan is None or labels in seen:

@@ -36,9 +36,9 @@ class Model(torch.nn.Module):
 model, x = Model(), torch.randn(16, 8)
 settings = {} if form == "options" else {"backend": "passwright"}
 if form == "options":
-    settings["options"] = passwright_options(min_gain=-9.0, plan_directory=sys.argv[2])
+    settings["options"] = passwright_options(min_gain=-9.0, min_plan_gain=0.0, plan_directory=sys.argv[2])
 else:
-    settings["options"] = {"min_gain": -9.0, "plan_directory": sys.argv[2]}
+    settings["options"] = {"min_gain": -9.0, "min_plan_gain": 0.0, "plan_directory": sys.argv[2]}
 sums = []
 with collect_plans() as applied:
     for training in (False, True):
@@ -68,7 +68,7 @@ from passwright.scheduler.optimize import Scheduler
 from passwright.scheduler.settings import Settings
 from passwright.training.workloads import build
 
-scheduler = Scheduler.of(Settings(min_gain=0.001))
+scheduler = Scheduler.of(Settings(min_gain=0.001, min_plan_gain=0.001))
 for name in sys.argv[1:]:
     for training in (False, True):
         model, inputs = build(name, batch=64)

@@ -284,7 +284,7 @@ def test_cleaning_up_alone_has_to_be_worth_a_plan(chains):
     found, calls = plan(chains, by_pattern(clean_up=0.5), SinCleanUp())
     assert names(found) == ["clean_up"]
     assert calls.count("sin") == 2
-    found, calls = plan(chains, by_pattern(clean_up=0.005), SinCleanUp(), min_gain=0.01)
+    found, calls = plan(chains, by_pattern(clean_up=0.02), SinCleanUp(), min_plan_gain=0.03)
     assert found.steps == ()
     assert calls.count("tanh") == 2
     assert reasons(found) == {"clean_up": "nothing that it prepared was worth doing"}
