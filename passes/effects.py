@@ -201,7 +201,7 @@ def _writes(node: fx.Node) -> bool | None:
     if isinstance(target, torch._ops.OpOverload):
         return None if target.namespace in _ORDERED_NAMESPACES else target._schema.is_mutable
     if isinstance(target, torch._ops.OpOverloadPacket):
-        return None
+        return None if _may_write(target) else False
     if node.target in _REGION_TARGETS:
         return False
     name, module = _function_name(node), _module(target)
@@ -214,6 +214,13 @@ def _writes(node: fx.Node) -> bool | None:
     if name.startswith(_IMPURE_PREFIXES) or name in _IMPURE_NAMES:
         return None
     return _is_inplace_name(name) or _asks_inplace(node) or "out" in node.kwargs
+
+
+@functools.cache
+def _may_write(packet: torch._ops.OpOverloadPacket) -> bool:
+    """Some overload of the op writes an argument, or it is of a kind that keeps its place."""
+    overloads = [getattr(packet, name) for name in packet.overloads()]
+    return any(o._schema.is_mutable or o.namespace in _ORDERED_NAMESPACES for o in overloads)
 
 
 def _method_writes(node: fx.Node, name: str) -> bool | None:

@@ -235,6 +235,16 @@ def read_attribute(call: Bound) -> Op | None:
     return Permute(call.node, source[0], (*dims[:-2], dims[-1], dims[-2]))
 
 
+@spelled("input", aten.mT)
+def read_packet(call: Bound) -> Op | None:
+    """`x.mT` as Dynamo writes it since torch 2.14: the op without an overload."""
+    source = call.tensor()
+    if source is None or source[1].ndim < 2:
+        return None
+    dims = list(range(source[1].ndim))
+    return Permute(call.node, source[0], (*dims[:-2], dims[-1], dims[-2]))
+
+
 def _slice(node: fx.Node, input: fx.Node, spec: Spec, dim: int, start: Any, stop: Any) -> Op | None:
     size = static(spec.shape[dim])
     if size is None or not all(bound is None or type(bound) is int for bound in (start, stop)):

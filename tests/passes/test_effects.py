@@ -58,6 +58,7 @@ def library() -> Iterator[Any]:
 
 
 PURE = [
+    call(aten.mT, "x"),
     call(torch.add, "x", "y"),
     call(operator.add, "x", "y"),
     call(F.linear, "x", "w", "b"),
@@ -184,6 +185,7 @@ def unknown(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 #: Impure, and any argument may be written.
 UNKNOWN = [
+    call(aten.add, "x", "y"),
     call(unknown, "x", "y"),
     call(aten.add, "x", "y"),
     call("append", "x", "y"),
