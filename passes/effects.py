@@ -219,7 +219,8 @@ def _writes(node: fx.Node) -> bool | None:
 @functools.cache
 def _may_write(packet: torch._ops.OpOverloadPacket) -> bool:
     """Some overload of the op writes an argument, or it is of a kind that keeps its place."""
-    overloads = [getattr(packet, name) for name in packet.overloads()]
+    names = packet.overloads()  # type: ignore[no-untyped-call]
+    overloads = [getattr(packet, name) for name in names]
     return any(o._schema.is_mutable or o.namespace in _ORDERED_NAMESPACES for o in overloads)
 
 

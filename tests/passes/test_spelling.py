@@ -269,6 +269,7 @@ CASES: list[tuple[type[Op], tuple[Any, ...], list[Spelling]]] = [
             sp(torch.transpose, x, 0, 1),
             sp(getattr, x, "T"),
             sp(getattr, x, "mT"),
+            sp(torch.ops.aten.mT, x),
         ],
     ),
     (Permute, (z, (0, 2, 1)), [sp(getattr, z, "mT"), sp("transpose", z, 1, 2)]),
