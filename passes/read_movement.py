@@ -229,14 +229,13 @@ def read_attribute(call: Bound) -> Op | None:
     source = call.tensor()
     if source is None or call["name"] not in ("T", "mT") or source[1].ndim < 2:
         return None
-    dims = list(range(source[1].ndim))
-    if call["name"] == "T":
-        return Permute(call.node, source[0], tuple(reversed(dims)))
-    return Permute(call.node, source[0], (*dims[:-2], dims[-1], dims[-2]))
+    if call["name"] == "mT":
+        return read_matrix_transpose(call)
+    return Permute(call.node, source[0], tuple(reversed(range(source[1].ndim))))
 
 
 @spelled("input", aten.mT)
-def read_packet(call: Bound) -> Op | None:
+def read_matrix_transpose(call: Bound) -> Op | None:
     """`x.mT` as Dynamo writes it since torch 2.14: the op without an overload."""
     source = call.tensor()
     if source is None or source[1].ndim < 2:

@@ -8,6 +8,7 @@ result = rewrite_graph(s.module(), [torch.rand(4, 8)], MyPattern())
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -121,3 +122,14 @@ def assert_outcome(module: fx.GraphModule, expected: Any, *inputs: torch.Tensor)
     module.recompile()
     found = outcome(module, *inputs)
     torch.testing.assert_close(found, expected, rtol=0, atol=0, check_stride=True)
+
+
+def nested_splits(s: Sketch) -> tuple[fx.Node, ...]:
+    """split(split(x, [4, 8])[1], [3, 5]) and a use of every piece."""
+    x = s.input(2, 12)
+    outer = s.call(torch.split, x, [4, 8], 1)
+    a, b = (s.call(operator.getitem, outer, i) for i in range(2))
+    inner = s.call(torch.split, b, [3, 5], 1)
+    c, d = (s.call(operator.getitem, inner, i) for i in range(2))
+    s.output(*(s.call(torch.sin, piece) for piece in (a, c, d)))
+    return x, outer, a, b, inner, c, d

@@ -36,7 +36,7 @@ from passwright.scheduler.work import (
 #: Backward of a fused kernel against its forward: reads the gradient and what was saved.
 _FUSED_BACKWARD = 1.5
 #: Launches that a norm costs in training beside those of its kernel: the gradients of weight and
-#: bias are sums over the batch, and so are the statistics of a batch norm.
+#: bias are sums over the batch, and so are the statistics of a batch norm. Estimated.
 _NORM_LAUNCHES = {
     "layer_norm": 2, "native_layer_norm": 2, "rms_norm": 1, "group_norm": 2, "batch_norm": 3,
 }  # fmt: skip

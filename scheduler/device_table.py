@@ -112,7 +112,7 @@ GPU_FUSED_LAUNCH = 1.6e-6
 #: One more GEMM. Fitted to 900 products on an H200 (data/devices/h200.json): 2.5 us in bf16,
 #: 3 in TF32, 2.5 to 10 in plain fp32, where cuBLAS splits some small ones in two kernels.
 GPU_EXTERN_LAUNCH = 3.0e-6
-#: One call of a compiled graph, as the device sees it.
+#: One call of a compiled graph, as the device sees it. Estimated: it keeps tiny graphs from infinite gains.
 GPU_CALL = 2e-6
 #: Part of the datasheet's memory bandwidth that a copy reaches. Measured on an H200: 4.1 to 4.3
 #: TB/s.

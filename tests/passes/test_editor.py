@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import fx
 
 from passwright.passes.editor import GraphEditor
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
 from passwright.passes.patterns.splits import MergeNestedSplits
-from passwright.passes.sketch import assert_outcome, outcome
+from passwright.passes.sketch import assert_outcome, nested_splits, outcome
 from passwright.passes.testing import rewrite_graph, text
 
 aten = torch.ops.aten
 
 
-def nested(s: Any) -> tuple[fx.Node, ...]:
-    """split(split(x, [4, 8])[1], [3, 5]) and a use of every piece."""
-    x = s.input(2, 12)
-    outer = s.call(torch.split, x, [4, 8], 1)
-    a, b = (s.call(operator.getitem, outer, i) for i in range(2))
-    inner = s.call(torch.split, b, [3, 5], 1)
-    c, d = (s.call(operator.getitem, inner, i) for i in range(2))
-    s.output(*(s.call(torch.sin, piece) for piece in (a, c, d)))
-    return x, outer, a, b, inner, c, d
-
-
 def test_a_step_in_text(sketch: Any) -> None:
     s = sketch()
-    nested(s)
+    nested_splits(s)
     result = rewrite_graph(s.module(), [torch.rand(2, 12)], MergeNestedSplits())
     assert result.before == [
         "split = split(x0, [4, 8], 1)",
@@ -62,7 +49,7 @@ def test_a_step_in_text(sketch: Any) -> None:
 
 def test_the_record_tells_what_was_inserted_removed_and_replaced(sketch: Any) -> None:
     s = sketch()
-    _, outer, a, b, inner, c, d = nested(s)
+    _, outer, a, b, inner, c, d = nested_splits(s)
     view = s.view()
     editor = GraphEditor(view)
     addresses = [view.address(node) for node in (a, c, d)]

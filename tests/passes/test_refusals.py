@@ -14,20 +14,9 @@ from torch import fx
 from passwright.passes.editor import GraphEditor
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
-from passwright.passes.sketch import assert_outcome, outcome, snapshot
+from passwright.passes.sketch import assert_outcome, nested_splits, outcome, snapshot
 
 aten = torch.ops.aten
-
-
-def nested(s: Any) -> tuple[fx.Node, ...]:
-    """split(split(x, [4, 8])[1], [3, 5]) and a use of every piece."""
-    x = s.input(2, 12)
-    outer = s.call(torch.split, x, [4, 8], 1)
-    a, b = (s.call(operator.getitem, outer, i) for i in range(2))
-    inner = s.call(torch.split, b, [3, 5], 1)
-    c, d = (s.call(operator.getitem, inner, i) for i in range(2))
-    s.output(*(s.call(torch.sin, piece) for piece in (a, c, d)))
-    return x, outer, a, b, inner, c, d
 
 
 Change = Callable[[GraphEditor, fx.Node, fx.Node], Any]
@@ -256,7 +245,7 @@ def test_a_value_made_without_gradient_is_not_taken_for_one_with(sketch: Any) ->
 
 def test_a_stale_match_is_refused(sketch: Any) -> None:
     s = sketch()
-    x, outer, a, b, inner, c, d = nested(s)
+    x, outer, a, b, inner, c, d = nested_splits(s)
     view = s.view()
     editor = GraphEditor(view)
 

@@ -12,21 +12,10 @@ from torch import fx
 from passwright.passes.editor import GraphEditor
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
-from passwright.passes.sketch import snapshot
+from passwright.passes.sketch import nested_splits, snapshot
 from passwright.passes.testing import text
 
 aten = torch.ops.aten
-
-
-def nested(s: Any) -> tuple[fx.Node, ...]:
-    """split(split(x, [4, 8])[1], [3, 5]) and a use of every piece."""
-    x = s.input(2, 12)
-    outer = s.call(torch.split, x, [4, 8], 1)
-    a, b = (s.call(operator.getitem, outer, i) for i in range(2))
-    inner = s.call(torch.split, b, [3, 5], 1)
-    c, d = (s.call(operator.getitem, inner, i) for i in range(2))
-    s.output(*(s.call(torch.sin, piece) for piece in (a, c, d)))
-    return x, outer, a, b, inner, c, d
 
 
 class Interrupted(GraphEditor):
@@ -115,7 +104,7 @@ def test_rollback_at_every_point(sketch: Any) -> None:
 
 def test_rollback_to_a_mark_keeps_what_came_before(sketch: Any) -> None:
     s = sketch()
-    x, _, a, b, _, c, _ = nested(s)
+    x, _, a, b, _, c, _ = nested_splits(s)
     editor = GraphEditor(s.view())
     with editor.step([a]):
         editor.replace(a, editor.slice(x, 1, 0, 4))

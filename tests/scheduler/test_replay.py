@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import fx
+from toy_patterns import ExpToLog, SinToCos, TanhOfTanh, TanhToSin
 
-from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
 from passwright.passes.matching import Rewriter
-from passwright.passes.ops import Unary
-from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
+from passwright.passes.pattern import Pattern
 from passwright.passes.table import PatternTable
 from passwright.passes.testing import capture, text
 from passwright.scheduler.inductor import clone_for_compile
@@ -23,57 +21,6 @@ from passwright.scheduler.plan import CUT_SHORT, Plan
 from passwright.scheduler.planner import Planner, replay
 from passwright.scheduler.settings import Settings
 from passwright.scheduler.store import PlanStore
-
-
-class _Rename(Pattern):
-    """f(x) becomes g(x), which is wrong, and all that a test of policy needs."""
-
-    direction = Direction.VERTICAL
-    exactness = Exactness.REASSOCIATING
-    anchors = frozenset({Unary})
-    before, after = "", torch.sin
-
-    def matches(self, graph: GraphView, anchor: Unary) -> Iterator[Match]:
-        if anchor.function == self.before:
-            yield match(anchor)
-
-    def rewrite(self, m: Match, edit: GraphEditor) -> None:
-        edit.replace(m.anchor.node, edit.call(self.after, m.anchor.input))
-
-
-class TanhToSin(_Rename):
-    """First half of a way of two steps."""
-
-    before, after = "tanh", torch.sin
-
-
-class SinToCos(_Rename):
-    """Second half of it."""
-
-    before, after = "sin", torch.cos
-
-
-class ExpToLog(_Rename):
-    """A step by itself."""
-
-    before, after = "exp", torch.log
-
-
-class TanhOfTanh(Pattern):
-    """Takes two neighbours, and with them the ground of what takes one of them."""
-
-    direction = Direction.VERTICAL
-    exactness = Exactness.REASSOCIATING
-    anchors = frozenset({Unary})
-
-    def matches(self, graph: GraphView, anchor: Unary) -> Iterator[Match]:
-        inner = graph.producer(anchor.input, Unary)
-        if inner and anchor.function == inner.function == "tanh":
-            yield match(anchor, inner, inner=inner)
-
-    def rewrite(self, m: Match, edit: GraphEditor) -> None:
-        edit.replace(m.anchor.node, edit.call(torch.erf, m.inner.input))
-
 
 PATTERNS = (TanhToSin(), SinToCos(), ExpToLog())
 
