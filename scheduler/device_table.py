@@ -121,8 +121,8 @@ GPU_REACHED_BANDWIDTH = 4.2 / 4.8
 #: H200: 790 of 989 TFLOP/s in bf16, 370 to 390 of 494 in TF32; 49 of 67 in plain fp32.
 GPU_REACHED_TENSOR, GPU_REACHED_VECTOR = 790 / 989, 49 / 67
 #: Outputs of a product that one multiprocessor computes in the time of one, and the most time that is
-#: lost with fewer: a long inner product is then split. Fitted to the same products: half of the
-#: estimates are within 10 % in fp32 and 15 % in TF32 and bf16. fp64 is assumed to be as fp32.
+#: lost with fewer: a long inner product is then split. Fitted to the same products; `errors` of
+#: `training/device_sweep.py` tells how far off each is, and a test bounds it. fp64: as fp32, assumed.
 GPU_FILL = {"fp64": 1800, "fp32": 1800, "tf32": 6000, "bf16": 2600, "fp16": 2600}
 GPU_SPLIT_SECONDS = 5e-6
 #: The L2 cache against the memory. Measured on an H200: x + 1 over 34 MB runs at 7.5 TB/s.
