@@ -1,4 +1,4 @@
-"""Builders of calls in the graph's own dialect, with the shape of the result.
+"""Builders of calls that move data, in the graph's own dialect, with the shape of the result.
 
 The editor inherits them: `edit.split(x, [4, 8], dim=1)` inserts the call that this dialect uses.
 Where all sizes are static the builder foretells the result, so that no fake tensor need be run while
@@ -7,32 +7,32 @@ candidates are rehearsed; the editor checks every foretold shape when it finishe
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import fx
 
 from passwright.passes.dialect import Dialect
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
 from passwright.passes.legality import can_reshape_to, same_shape
-from passwright.passes.ops import Operand
 from passwright.passes.spec import AnySpec, Size, Spec, static
 
 aten = torch.ops.aten
 
 
-class Builders:
-    """Mixin of `GraphEditor`; `call` is the editor's."""
+class MovementBuilders:
+    """The part of `Builders` that moves data; `call` is the editor's."""
 
     def __init__(self, view: GraphView) -> None:
         self.view = view
 
     def call(self, target: Any, *args: Any, spec: AnySpec = None, **kwargs: Any) -> fx.Node:
+        raise NotImplementedError
+
+    def write(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         raise NotImplementedError
 
     @property
@@ -50,11 +50,11 @@ class Builders:
             offset += size
         if self._torch:
             node = self.call(
-                torch.split, x, list(sizes), dim=dim, spec=_foretold(tuple(parts), spec)
+                torch.split, x, list(sizes), dim=dim, spec=foretold(tuple(parts), spec)
             )
         else:
             target = aten.split_with_sizes.default
-            node = self.call(target, x, list(sizes), dim, spec=_foretold(tuple(parts), spec))
+            node = self.call(target, x, list(sizes), dim, spec=foretold(tuple(parts), spec))
         return self._pieces(node, len(parts))
 
     def split_range(self, x: fx.Node, start: int, sizes: Sequence[int], dim: int) -> list[fx.Node]:
@@ -75,7 +75,7 @@ class Builders:
         shape, stride = _without(spec.shape, dim), _without(spec.stride, dim)
         parts = tuple(spec.view(shape, stride, spec.stride[dim] * i) for i in range(count))
         target = torch.unbind if self._torch else aten.unbind.int
-        node = self.call(target, x, dim, spec=_foretold(parts, spec))
+        node = self.call(target, x, dim, spec=foretold(parts, spec))
         return self._pieces(node, count)
 
     def _pieces(self, node: fx.Node, count: int) -> list[fx.Node]:
@@ -135,7 +135,7 @@ class Builders:
         shape = (*spec.shape[:dim], 1, *spec.shape[dim:])
         found = spec.view(shape, (*spec.stride[:dim], step, *spec.stride[dim:]))
         target = torch.unsqueeze if self._torch else aten.unsqueeze.default
-        return self.call(target, x, dim, spec=_foretold(found, spec))
+        return self.call(target, x, dim, spec=foretold(found, spec))
 
     def permute(self, x: fx.Node, dims: Sequence[int]) -> fx.Node:
         """Dims reordered: output dim i is input dim `dims[i]`."""
@@ -144,14 +144,35 @@ class Builders:
         spec = self.view.spec(x)
         found = spec.view([spec.shape[d] for d in dims], [spec.stride[d] for d in dims])
         target = torch.permute if self._torch else aten.permute.default
-        return self.call(target, x, list(dims), spec=_foretold(found, spec))
+        return self.call(target, x, list(dims), spec=foretold(found, spec))
+
+    def expand(self, x: fx.Node, shape: Sequence[Size]) -> fx.Node:
+        """`x` broadcast to `shape`, without a copy."""
+        spec = self.view.spec(x)
+        if same_shape(spec.shape, shape):
+            return x
+        if not can_reshape_to(shape):
+            raise IllegalRewrite("an expand to several symbolic sizes")
+        lead = len(shape) - spec.ndim
+        wanted = [-1 if static(size) is None else size for size in shape]
+        found = None
+        if spec.is_static and -1 not in wanted:
+            sizes, strides = (*[1] * lead, *spec.shape), (*[0] * lead, *spec.stride)
+            steps = [
+                step if old == new else 0
+                for old, new, step in zip(sizes, shape, strides, strict=True)
+            ]
+            found = spec.view(shape, steps)
+        if self._torch:
+            return self.call("expand", x, *wanted, spec=found)
+        return self.call(aten.expand.default, x, wanted, spec=found)
 
     def slice(self, x: fx.Node, dim: int, start: int, stop: int) -> fx.Node:
         """`x[start:stop]` along `dim`; the whole of it is `x` itself."""
         spec = self.view.spec(x)
         if start == 0 and static(spec.shape[dim]) == stop:
             return x
-        found = _foretold(_resized(spec, dim, stop - start, start), spec)
+        found = foretold(_resized(spec, dim, stop - start, start), spec)
         if self._torch:
             return self.call(torch.narrow, x, dim, start, stop - start, spec=found)
         return self.call(aten.slice.Tensor, x, dim, start, stop, spec=found)
@@ -160,7 +181,7 @@ class Builders:
         """`x[index]` along `dim`, which disappears."""
         spec = self.view.spec(x)
         shape, stride = _without(spec.shape, dim), _without(spec.stride, dim)
-        found = _foretold(spec.view(shape, stride, spec.stride[dim] * index), spec)
+        found = foretold(spec.view(shape, stride, spec.stride[dim] * index), spec)
         target = torch.select if self._torch else aten.select.int
         return self.call(target, x, dim, index, spec=found)
 
@@ -168,99 +189,8 @@ class Builders:
         """Fresh memory in row-major order."""
         spec = self.view.spec(x)
         target = torch.clone if self._torch else aten.clone.default
-        found = _foretold(spec.fresh(spec.shape), spec)
+        found = foretold(spec.fresh(spec.shape), spec)
         return self.call(target, x, memory_format=torch.contiguous_format, spec=found)
-
-    # ---- arithmetic
-
-    def linear(self, x: fx.Node, weight: fx.Node, bias: fx.Node | None) -> fx.Node:
-        """`x @ weight.T + bias`."""
-        xs, ws = self.view.spec(x), self.view.spec(weight)
-        spec = _foretold(xs.fresh([*xs.shape[:-1], ws.shape[0]]), xs, ws)
-        if self._torch:
-            return self.call(F.linear, x, weight, bias, spec=spec)
-        if xs.ndim != 2:
-            flat = self.reshape(x, (math.prod(xs.shape[:-1]), xs.shape[-1]))
-            return self.reshape(self.linear(flat, weight, bias), (*xs.shape[:-1], ws.shape[0]))
-        turned = self.permute(weight, [1, 0])
-        if bias is None:
-            return self.call(aten.mm.default, x, turned, spec=spec)
-        return self.call(aten.addmm.default, bias, x, turned, spec=spec)
-
-    def batched_linear(self, x: fx.Node, weight: fx.Node, bias: fx.Node | None) -> fx.Node:
-        """k Linears at once: x (k, rows, in), weight (k, out, in), bias (k, out) or None."""
-        xs, ws = self.view.spec(x), self.view.spec(weight)
-        spec = _foretold(xs.fresh([*xs.shape[:-1], ws.shape[1]]), xs, ws)
-        turned = self.permute(weight, [0, 2, 1])
-        if bias is None:
-            return self.call(torch.bmm if self._torch else aten.bmm.default, x, turned, spec=spec)
-        row = self.unsqueeze(bias, 1)
-        target = torch.baddbmm if self._torch else aten.baddbmm.default
-        return self.call(target, row, x, turned, spec=spec)
-
-    def zeros(self, shape: Sequence[int], like: fx.Node) -> fx.Node:
-        """Zeros of the type and on the device of `like`."""
-        found = self.view.spec(like).fresh(shape)
-        if self._torch:
-            return self.call("new_zeros", like, tuple(shape), spec=found)
-        return self.call(aten.new_zeros.default, like, list(shape), spec=found)
-
-    def layer_norm(
-        self,
-        x: fx.Node,
-        shape: Sequence[int],
-        weight: fx.Node | None = None,
-        bias: fx.Node | None = None,
-        eps: float = 1e-5,
-    ) -> fx.Node:
-        """Normalisation over the last dims, those of `shape`."""
-        spec = self.view.spec(x)
-        target = F.layer_norm if self._torch else aten.layer_norm.default
-        found = _foretold(spec.fresh(spec.shape), spec)
-        return self.call(target, x, list(shape), weight, bias, eps, spec=found)
-
-    def embedding(self, index: fx.Node, weight: fx.Node, padding: int | None = None) -> fx.Node:
-        """Rows of `weight` (rows, width): (..., width) for an index of shape (...)."""
-        places, table = self.view.spec(index), self.view.spec(weight)
-        spec = _foretold(table.fresh([*places.shape, table.shape[1]]), places, table)
-        if self._torch:
-            return self.call(F.embedding, index, weight, padding, spec=spec)
-        padding = -1 if padding is None else padding
-        return self.call(aten.embedding.default, weight, index, padding, spec=spec)
-
-    def convert(self, x: fx.Node, dtype: torch.dtype) -> fx.Node:
-        """`x` in another type."""
-        spec = self.view.spec(x)
-        if spec.dtype == dtype:
-            return x
-        found = self._pointwise_spec(dtype, spec)
-        if self._torch:
-            return self.call("to", x, dtype, spec=found)
-        return self.call(aten._to_copy.default, x, dtype=dtype, spec=found)
-
-    def pointwise(
-        self, target: Any, *operands: Operand, dtype: torch.dtype, **params: Any
-    ) -> fx.Node:
-        """A pointwise call of `target`, whose result has this type."""
-        tensors = [self.view.spec(item) for item in operands if isinstance(item, fx.Node)]
-        return self.call(target, *operands, spec=self._pointwise_spec(dtype, *tensors), **params)
-
-    def add(self, x: fx.Node, other: fx.Node | int) -> fx.Node:
-        """`x + other` in the type of `x`."""
-        target = torch.add if self._torch else aten.add.Tensor
-        return self.pointwise(target, x, other, dtype=self.view.spec(x).dtype)
-
-    def mul(self, x: fx.Node, other: fx.Node | int) -> fx.Node:
-        """`x * other` in the type of `x`."""
-        target = torch.mul if self._torch else aten.mul.Tensor
-        return self.pointwise(target, x, other, dtype=self.view.spec(x).dtype)
-
-    def _pointwise_spec(self, dtype: torch.dtype, *operands: Spec) -> Spec | None:
-        """Row-major where all operands are: other layouts follow rules that torch knows better."""
-        if not all(spec.is_static and spec.is_contiguous for spec in operands):
-            return None
-        shape: tuple[int, ...] = torch.broadcast_shapes(*(spec.shape for spec in operands))  # type: ignore[no-untyped-call]
-        return operands[0].fresh(shape, dtype)
 
     def again(self, node: fx.Node, instead: dict[fx.Node, fx.Node], spec: AnySpec) -> fx.Node:
         """The same call as `node`, in its spelling, with other tensors."""
@@ -270,7 +200,7 @@ class Builders:
         return self.call(node.target, *args, spec=spec, **kwargs)
 
 
-def _foretold(spec: Any, *inputs: Spec) -> Any:
+def foretold(spec: Any, *inputs: Spec) -> Any:
     """`spec` where all inputs are static; else None, and fake tensors tell."""
     return spec if all(part.is_static for part in inputs) else None
 

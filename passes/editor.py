@@ -20,8 +20,8 @@ from torch import fx
 
 from passwright.passes.address import digest
 from passwright.passes.appearance import must_copy, refuse_other_gradient, refuse_other_outputs
-from passwright.passes.build import Builders
-from passwright.passes.effects import is_pure
+from passwright.passes.build_compute import Builders
+from passwright.passes.effects import is_pure, only_writes
 from passwright.passes.errors import FaultyRewrite, IllegalRewrite
 from passwright.passes.fake import FakeRuns
 from passwright.passes.graph import GraphView
@@ -33,6 +33,7 @@ from passwright.passes.legality import (
 )
 from passwright.passes.order import Sinking
 from passwright.passes.spec import AnySpec, Spec
+from passwright.passes.state import refuse_foreign_state
 
 
 @dataclass
@@ -102,6 +103,7 @@ class GraphEditor(FakeRuns, Sinking, Builders):
             self._sink_early_users({*record.inserted, *(new for _, new in record.replaced)})
             self._refuse_crossed_writes(record, nodes)
             self._bury_dead(record, nodes)
+            refuse_foreign_state(self.view, record.inserted)
         except BaseException:
             self.rollback(mark)
             raise
@@ -166,6 +168,25 @@ class GraphEditor(FakeRuns, Sinking, Builders):
         Without `spec`, torch's fake tensors tell shape and type. Raises IllegalRewrite where that
         fails or would add a guard, and for a call that does more than compute a value.
         """
+        return self._insert(target, args, kwargs, spec)
+
+    def write(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        """Inserts a call that overwrites some of its arguments.
+
+        That may be memory which this step made, or state that nobody touches but the nodes which the
+        step replaces (take those out with `remove`). Raises IllegalRewrite for any other, at the end
+        of the step.
+        """
+        return self._insert(target, args, kwargs, None, may=only_writes)
+
+    def _insert(
+        self,
+        target: Any,
+        args: Any,
+        kwargs: Any,
+        spec: AnySpec,
+        may: Callable[[fx.Node], bool] = is_pure,
+    ) -> fx.Node:
         record = self._current()
         anchor = self._earliest(args, kwargs)
         after = self._tail.get(anchor, anchor)
@@ -177,7 +198,7 @@ class GraphEditor(FakeRuns, Sinking, Builders):
                 node = self.view.graph.call_function(target, args, kwargs)
         self._made[node] = None
         try:
-            if not is_pure(node):
+            if not may(node):
                 raise IllegalRewrite(f"{node.format_node()} has an effect, and may not be inserted")
             if spec is None or self.view.mode(region).autocasts:
                 spec = self._run_fake(node, region)
@@ -256,11 +277,13 @@ class GraphEditor(FakeRuns, Sinking, Builders):
         return latest
 
     def _earlier_writes(self, values: Sequence[fx.Node]) -> list[fx.Node]:
-        """Nodes that wrote the memory of these values before the stretch that the step rewrites."""
+        """Nodes that wrote the memory of these values before the stretch that the step rewrites, or
+        that the step inserted for it."""
         if not self.view.writes or self._first is None:
             return []
-        storages, first = self.view.storages(values), self._first
-        return [w.node for w in self.view.writes if w.node < first and w.storages & storages]
+        storages, first, own = self.view.storages(values), self._first, self._current().inserted
+        touching = [w for w in self.view.writes if w.storages & storages]
+        return [w.node for w in touching if w.node < first or w.node in own]
 
     def _last_placeholder(self, latest: fx.Node | None) -> fx.Node:
         node = latest or next(iter(self.view.graph.nodes))
@@ -313,7 +336,9 @@ class GraphEditor(FakeRuns, Sinking, Builders):
         """
         moved = [*record.inserted, *record.reused]
         olds = (old for old, _ in record.replaced)
-        write = parting_write(self.view, [*{*nodes, *olds, *moved}]) if moved else None
+        # What the step itself writes, it reads in the order in which it was told to.
+        readers = [*{*nodes, *olds, *moved}]
+        write = parting_write(self.view, readers, besides=record.inserted) if moved else None
         if write is not None:
             raise IllegalRewrite(f"{write.name} writes memory that the step reads")
 

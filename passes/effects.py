@@ -176,7 +176,8 @@ def written_arguments(node: fx.Node) -> Iterator[fx.Node]:
     else:
         name = _function_name(node)
         yield from nodes_of(node.kwargs.get("out"))
-        if node.op == "call_function" and name.startswith("_") and name.endswith("_"):
+        several = name.startswith("_") and not name.startswith("_foreach_")
+        if node.op == "call_function" and several and name.endswith("_"):
             # torch._fused_adamw_ and its like write several of their arguments.
             yield from node.all_input_nodes
         elif _is_inplace_name(name) or _asks_inplace(node) or "out" not in node.kwargs:

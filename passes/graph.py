@@ -10,7 +10,13 @@ import torch
 from torch import fx
 
 # Importing the readers fills the table of spellings.
-from passwright.passes import read_compute, read_movement
+from passwright.passes import (
+    read_compute,
+    read_convert,  # noqa: F401
+    read_movement,
+    read_products,  # noqa: F401
+    read_reduce,  # noqa: F401
+)
 from passwright.passes.address import addresses, fingerprint
 from passwright.passes.binding import read
 from passwright.passes.dialect import Dialect

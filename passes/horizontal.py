@@ -10,10 +10,16 @@ import torch
 from torch import fx
 
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import batchable, between_writes, independent_groups
+from passwright.passes.legality import (
+    batchable,
+    between_writes,
+    independent_groups,
+    is_written,
+)
 from passwright.passes.ops import Op
 from passwright.passes.pattern import Direction, Match, Pattern, match
 from passwright.passes.spec import Spec
+from passwright.passes.state import keeps_private_state
 
 
 class HorizontalPattern(Pattern):
@@ -25,6 +31,8 @@ class HorizontalPattern(Pattern):
     direction = Direction.HORIZONTAL
     #: Smallest group worth a match.
     at_least: ClassVar[int] = 2
+    #: Ops that overwrite state which nobody else touches may be members (see `state`).
+    with_state: ClassVar[bool] = False
 
     @abstractmethod
     def key(self, graph: GraphView, op: Any) -> Hashable | None:
@@ -53,7 +61,7 @@ class HorizontalPattern(Pattern):
         alike: dict[Hashable, list[Op]] = {}
         for node in graph.nodes():
             op = graph.read(node)
-            if op is not None and type(op) in self.anchors and _plain(graph, node):
+            if op is not None and type(op) in self.anchors and self._is_plain(graph, node):
                 key = self.key(graph, op)
                 if key is not None:
                     keys[node] = key
@@ -65,16 +73,21 @@ class HorizontalPattern(Pattern):
         found: dict[fx.Node, tuple[Op, ...]] = {}
         by_node = {op.node: op for op in ops}
         for level in independent_groups(graph, list(by_node)):
-            for stretch in between_writes(graph, level):
+            own = [node for node in level if self.with_state and not graph.is_pure(node)]
+            for stretch in between_writes(graph, level, besides=own):
                 for group in self.divide(graph, [by_node[node] for node in stretch]):
                     if len(group) >= self.at_least:
                         found[group[0].node] = tuple(group)
         return found
 
-
-def _plain(graph: GraphView, node: fx.Node) -> bool:
-    """A batchable op with a result of known shape, and no tensor of another layout than strided."""
-    values = [graph.any_spec(value) for value in (node, *node.all_input_nodes)]
-    tensors = [spec for spec in values if isinstance(spec, Spec)]
-    known = isinstance(values[0], Spec) and all(s.layout is torch.strided for s in tensors)
-    return known and batchable(graph, node)
+    def _is_plain(self, graph: GraphView, node: fx.Node) -> bool:
+        """A batchable op with a result of known shape, and no tensor of another layout than
+        strided."""
+        values = [graph.any_spec(value) for value in (node, *node.all_input_nodes)]
+        tensors = [spec for spec in values if isinstance(spec, Spec)]
+        if not isinstance(values[0], Spec) or not all(s.layout is torch.strided for s in tensors):
+            return False
+        if batchable(graph, node):
+            return True
+        own = is_written(graph, node, besides=node)
+        return self.with_state and not own and keeps_private_state(graph, node)

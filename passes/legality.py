@@ -9,17 +9,21 @@ sizes, metadata and roll-back (the last two are the editor's).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 
 import torch
 from torch import fx
 
 from passwright.passes.graph import GraphView
 from passwright.passes.ops import (
+    Attention,
     Cat,
+    Convolution,
+    Einsum,
     Embedding,
     LayerNorm,
     Linear,
+    Matmul,
     Op,
     Permute,
     Piece,
@@ -36,6 +40,8 @@ from passwright.passes.spec import AnySpec, Size, Spec, static
 #: `has_own_layout` for cats.
 _LAYOUT_BARRIERS = (Linear, LayerNorm, Embedding)
 _VIEWS = (Split, Unbind, Piece, Permute, Slice, Select)
+#: Make a copy of an input that does not lie in memory as they want it.
+_WANT_ROWS = (Linear, Matmul, Einsum, Convolution, Attention, Reshape, LayerNorm)
 _OBSERVERS = frozenset(
     {
         *("view", "view_as", "stride", "is_contiguous", "as_strided", "data_ptr"),
@@ -175,22 +181,32 @@ def _depths(graph: GraphView) -> dict[fx.Node, int]:
     return depth
 
 
-def between_writes(graph: GraphView, members: Sequence[fx.Node]) -> list[list[fx.Node]]:
-    """The members, in graph order, parted wherever something writes memory that they read."""
+def between_writes(
+    graph: GraphView, members: Sequence[fx.Node], besides: Collection[fx.Node] = ()
+) -> list[list[fx.Node]]:
+    """The members, in graph order, parted wherever something writes memory that they read.
+
+    Writes by `besides` part nothing: those of members that overwrite what is theirs alone.
+    """
     storages = graph.storages(n for node in members for n in (node, *node.all_input_nodes))
-    writes = sorted(write.node for write in graph.writes if write.storages & storages)
+    touching = (write.node for write in graph.writes if write.storages & storages)
+    writes = sorted(node for node in touching if node not in besides)
     parts: dict[int, list[fx.Node]] = {}
     for node in members:
         parts.setdefault(sum(write < node for write in writes), []).append(node)
     return list(parts.values())
 
 
-def parting_write(graph: GraphView, nodes: Sequence[fx.Node]) -> fx.Node | None:
-    """A write that lies between nodes that read (or return) the memory it writes."""
+def parting_write(
+    graph: GraphView, nodes: Sequence[fx.Node], besides: Collection[fx.Node] = ()
+) -> fx.Node | None:
+    """A write (but those of `besides`) that lies between nodes that read or return its memory."""
     if not graph.writes:
         return None
     memory = [(node, graph.storages((node, *node.all_input_nodes))) for node in nodes]
     for write in graph.writes:
+        if write.node in besides:
+            continue
         readers = [node for node, storages in memory if storages & write.storages]
         sides = {reader < write.node for reader in readers if reader is not write.node}
         if len(sides) == 2:
@@ -244,7 +260,7 @@ def costs_one_copy(graph: GraphView, node: fx.Node) -> bool:
             op = graph.read(user)
             if isinstance(op, _VIEWS):
                 pending.append(user)
-            elif op is None or isinstance(op, (Linear, Reshape, LayerNorm)):
+            elif op is None or isinstance(op, _WANT_ROWS):
                 copies += 1
     return copies < 2
 
@@ -258,6 +274,9 @@ def has_own_layout(graph: GraphView, node: fx.Node) -> bool:
     if isinstance(op, (Cat, Stack)):
         adds_dim = node.target in (torch.stack, torch.ops.aten.stack.default)
         return graph.ndim(node) - adds_dim < 4
+    if isinstance(op, Matmul):
+        # A matrix with a batch to its right is multiplied by way of transposes.
+        return graph.ndim(op.left) > 2 or graph.ndim(op.right) == 2
     return isinstance(op, _LAYOUT_BARRIERS)
 
 
@@ -270,6 +289,19 @@ def stands_in(graph: GraphView, old: fx.Node, new: fx.Node) -> bool:
     if before.storage != after.storage and (is_written(graph, old, new) or escapes(graph, old)):
         return False
     return before.same_strides(after) or not observes_strides(graph, old)
+
+
+def may_become(graph: GraphView, old: fx.Node, source: fx.Node) -> bool:
+    """All users of `old` may take `source`, an equal value.
+
+    Not where a graph output would become the same tensor object as an input or another output, and
+    not where a user could see that `source` carries a gradient and `old` does not.
+    """
+    if any(user.op == "output" for user in old.users):
+        also = any(user.op == "output" for user in source.users)
+        if also or source.op in ("placeholder", "get_attr"):
+            return False
+    return one_grad_mode(graph, old, *old.users)
 
 
 def same_gradient(graph: GraphView, old: fx.Node, *sources: fx.Node) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+import torch
 from torch import fx
 
 from passwright.passes.spec import Size
@@ -126,7 +127,81 @@ class Select(Op):
     is_view: ClassVar[bool] = True
 
 
-# ---- arithmetic
+@dataclass(frozen=True)
+class Expand(Op):
+    """`input` broadcast to `shape` without a copy."""
+
+    input: fx.Node
+    shape: tuple[Size, ...]
+    is_view: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Repeat(Op):
+    """`input` laid side by side `repeats[i]` times along dim i of the result."""
+
+    input: fx.Node
+    repeats: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Identity(Op):
+    """`input` itself, or a copy as it is: a dropout that is off, a conversion to its own type."""
+
+    input: fx.Node
+    is_view: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Convert(Op):
+    """The values of `input` as another type."""
+
+    input: fx.Node
+    dtype: torch.dtype
+
+
+# ---- products
+
+
+@dataclass(frozen=True)
+class Matmul(Op):
+    """Matrix product of the last two dims, leading dims broadcast; both operands have two or more."""
+
+    left: fx.Node
+    right: fx.Node
+
+
+@dataclass(frozen=True)
+class Einsum(Op):
+    """Sum of products by an explicit `equation` without ellipsis, as `bij,bjk->bik`."""
+
+    equation: str
+    inputs: tuple[fx.Node, ...]
+
+
+@dataclass(frozen=True)
+class Convolution(Op):
+    """Convolution (not transposed) over `len(stride)` spatial dims; weight (out, in / groups, ...)."""
+
+    input: fx.Node
+    weight: fx.Node
+    bias: fx.Node | None
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+
+@dataclass(frozen=True)
+class Attention(Op):
+    """`softmax(query @ key.mT * scale + mask) @ value` without dropout; scale None is width ** -0.5."""
+
+    query: fx.Node
+    key: fx.Node
+    value: fx.Node
+    mask: fx.Node | None
+    causal: bool
+    scale: float | None
 
 
 @dataclass(frozen=True)
@@ -147,6 +222,50 @@ class LayerNorm(Op):
     weight: fx.Node | None
     bias: fx.Node | None
     eps: float
+
+
+@dataclass(frozen=True)
+class BatchNorm(Op):
+    """Normalisation of each channel (dim 1) over all other dims.
+
+    In training with the batch's own statistics, and the running ones are overwritten.
+    """
+
+    input: fx.Node
+    running_mean: fx.Node | None
+    running_var: fx.Node | None
+    weight: fx.Node | None
+    bias: fx.Node | None
+    training: bool
+    momentum: float
+    eps: float
+
+
+@dataclass(frozen=True)
+class Softmax(Op):
+    """Softmax along `dim`, or its logarithm."""
+
+    input: fx.Node
+    dim: int
+    log: bool
+
+
+@dataclass(frozen=True)
+class Reduce(Op):
+    """`function` (sum, mean, amax, amin) over `dims`, which stay as size 1 if `keepdim`."""
+
+    function: str
+    input: fx.Node
+    dims: tuple[int, ...]
+    keepdim: bool
+
+
+@dataclass(frozen=True)
+class Dropout(Op):
+    """Elements set to zero with probability `p` at random, the others scaled up. Never pure."""
+
+    input: fx.Node
+    p: float
 
 
 @dataclass(frozen=True)
@@ -182,5 +301,15 @@ class Binary(Op):
 
     function: str
     left: Operand
+    right: Operand
+    params: tuple[tuple[str, object], ...]
+
+
+@dataclass(frozen=True)
+class InplaceBinary(Op):
+    """As `Binary`, but the result overwrites `left`."""
+
+    function: str
+    left: fx.Node
     right: Operand
     params: tuple[tuple[str, object], ...]

@@ -10,13 +10,23 @@ import torch.nn.functional as F
 from torch import fx
 
 from passwright.passes.binding import Bound, Reader, spelled
-from passwright.passes.ops import Binary, Embedding, InplaceUnary, LayerNorm, Linear, Op, Unary
+from passwright.passes.ops import (
+    Binary,
+    Embedding,
+    InplaceBinary,
+    InplaceUnary,
+    LayerNorm,
+    Linear,
+    Matmul,
+    Op,
+    Unary,
+)
 from passwright.passes.spec import Spec, static
 
 aten = torch.ops.aten
 
 
-def _optional_tensor(call: Bound, name: str) -> tuple[bool, fx.Node | None]:
+def optional_tensor(call: Bound, name: str) -> tuple[bool, fx.Node | None]:
     """(is it None or a tensor?, the node)."""
     if call[name] is None:
         return True, None
@@ -27,7 +37,7 @@ def _optional_tensor(call: Bound, name: str) -> tuple[bool, fx.Node | None]:
 @spelled("input, weight, bias=None", F.linear, torch._C._nn.linear, aten.linear.default)
 def read_linear(call: Bound) -> Op | None:
     source, weight = call.tensor(), call.tensor("weight")
-    fits, bias = _optional_tensor(call, "bias")
+    fits, bias = optional_tensor(call, "bias")
     if source is None or weight is None or weight[1].ndim != 2 or not fits:
         return None
     return Linear(call.node, source[0], weight[0], bias)
@@ -52,8 +62,12 @@ def _transposed_weight(call: Bound, name: str) -> fx.Node | None:
 
 @spelled("input, mat2", aten.mm.default)
 def read_mm(call: Bound) -> Op | None:
-    source, weight = call.tensor(), _transposed_weight(call, "mat2")
-    return Linear(call.node, source[0], weight, None) if source and weight else None
+    source, weight, other = call.tensor(), _transposed_weight(call, "mat2"), call.tensor("mat2")
+    if source is None or other is None:
+        return None
+    if weight is None:
+        return Matmul(call.node, source[0], other[0])
+    return Linear(call.node, source[0], weight, None)
 
 
 @spelled("bias, input|mat1, mat2, beta=1, alpha=1", aten.addmm.default)
@@ -80,8 +94,8 @@ def read_layer_norm(call: Bound) -> Op | None:
     if not isinstance(sizes, (tuple, list)) or not isinstance(eps, (int, float)):
         return None
     shape = tuple(static(size) for size in sizes)
-    fits_weight, weight = _optional_tensor(call, "weight")
-    fits_bias, bias = _optional_tensor(call, "bias")
+    fits_weight, weight = optional_tensor(call, "weight")
+    fits_bias, bias = optional_tensor(call, "bias")
     if source is None or None in shape or not fits_weight or not fits_bias:
         return None
     return LayerNorm(call.node, source[0], shape, weight, bias, float(eps))  # type: ignore[arg-type]
@@ -144,6 +158,7 @@ _UNARY: dict[str, tuple[str, tuple[Any, ...]]] = {
     "gelu": (", approximate='none'", (F.gelu, aten.gelu.default)),
     "logsigmoid": ("", (F.logsigmoid,)),
     "softplus": (", beta=1, threshold=20", (F.softplus, aten.softplus.default)),
+    "pow": (", exponent", (operator.pow, aten.pow.Tensor_Scalar)),
 }
 #: The same for functions with an `inplace` argument, all of torch.nn.functional.
 _UNARY_INPLACE: dict[str, tuple[str, tuple[Any, ...]]] = {
@@ -213,15 +228,36 @@ _BINARY: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 
 
-def _binary(function: str) -> Reader:
-    def operand(call: Bound, name: str) -> fx.Node | int | float | bool | None:
-        value = call[name]
-        if isinstance(value, fx.Node):
-            return value if isinstance(call.specs(value), Spec) else None
-        return value if isinstance(value, (int, float, bool)) else None
+#: In-place methods and operators, and the `_BINARY` function whose result they write.
+_BINARY_INPLACE = {
+    "add": ("add_", operator.iadd),
+    "sub": ("sub_", operator.isub),
+    "mul": ("mul_", operator.imul),
+    "div": ("div_", operator.itruediv),
+}
 
+
+def _operand(call: Bound, name: str) -> fx.Node | int | float | bool | None:
+    value = call[name]
+    if isinstance(value, fx.Node):
+        return value if isinstance(call.specs(value), Spec) else None
+    return value if isinstance(value, (int, float, bool)) else None
+
+
+def _inplace_binary(function: str) -> Reader:
     def reader(call: Bound) -> Op | None:
-        left, right = operand(call, "input"), operand(call, "other")
+        left, right = call.tensor(), _operand(call, "other")
+        params = tuple((k, v) for k, v in call.args.items() if k not in ("input", "other"))
+        if left is None or right is None or any(isinstance(v, fx.Node) for _, v in params):
+            return None
+        return InplaceBinary(call.node, function, left[0], right, params)
+
+    return reader
+
+
+def _binary(function: str) -> Reader:
+    def reader(call: Bound) -> Op | None:
+        left, right = _operand(call, "input"), _operand(call, "other")
         params = tuple((k, v) for k, v in call.args.items() if k not in ("input", "other"))
         if left is None or right is None or any(isinstance(v, fx.Node) for _, v in params):
             return None
@@ -234,3 +270,5 @@ def _binary(function: str) -> Reader:
 
 for _name, (_arguments, _targets) in _BINARY.items():
     spelled("input, other" + _arguments, getattr(torch, _name), _name, *_targets)(_binary(_name))
+for _name, _targets in _BINARY_INPLACE.items():
+    spelled("input, other" + _BINARY[_name][0], *_targets)(_inplace_binary(_name))

@@ -4,6 +4,7 @@ from passwright.passes.patterns.cats import FlattenNestedCats, SplitCatIntoCats,
 from passwright.passes.patterns.embeddings import EmbeddingsOfOneTable, GatherEmbeddings
 from passwright.passes.patterns.functionalize import OutOfPlace
 from passwright.passes.patterns.hoist import UnaryAboveSplit, UnaryBelowCat
+from passwright.passes.patterns.identities import RemoveIdentity
 from passwright.passes.patterns.interleave import InterleavePieces
 from passwright.passes.patterns.linears import BatchLinears, TallLinears, WidenLinears
 from passwright.passes.patterns.norms import BatchLayerNorms
@@ -62,6 +63,7 @@ __all__ = [
     "MergeSlices",
     "OutOfPlace",
     "PiecesToSlices",
+    "RemoveIdentity",
     "RemoveIdentityPermute",
     "RemoveIdentityReshape",
     "RemoveSinglePieceSplit",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torch import fx
-
 from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
 from passwright.passes.legality import (
     can_reshape_to,
     costs_one_copy,
     is_written,
+    may_become,
     one_grad_mode,
     only_user,
     same_shape,
@@ -59,7 +58,7 @@ class RemoveIdentityReshape(Pattern):
 
     def matches(self, graph: GraphView, op: Reshape) -> Iterator[Match]:
         same = same_shape(graph.shape(op.input), op.shape)
-        if same and _may_become(graph, op.node, op.input):
+        if same and may_become(graph, op.node, op.input):
             yield match(op)
 
     def rewrite(self, m: Match, edit: GraphEditor) -> None:
@@ -84,7 +83,7 @@ class MergePermutes(Pattern):
             return
         dims = [inner.dims[d] for d in outer.dims]
         if _is_sorted(dims):
-            legal = _may_become(graph, outer.node, inner.input)
+            legal = may_become(graph, outer.node, inner.input)
         else:
             legal = _only_for(graph, inner, outer, Permute)
         if legal:
@@ -108,7 +107,7 @@ class RemoveIdentityPermute(Pattern):
 
     def matches(self, graph: GraphView, op: Permute) -> Iterator[Match]:
         same = same_shape(graph.shape(op.input), graph.shape(op.node))
-        if same and _is_reshape(graph, op) and _may_become(graph, op.node, op.input):
+        if same and _is_reshape(graph, op) and may_become(graph, op.node, op.input):
             yield match(op)
 
     def rewrite(self, m: Match, edit: GraphEditor) -> None:
@@ -165,7 +164,7 @@ def _may_merge(
     if not undisturbed(graph, last, first):
         return False
     if same_shape(graph.spec(source).shape, shape):
-        legal = _may_become(graph, last, source)
+        legal = may_become(graph, last, source)
     else:
         legal = can_reshape_to(shape) and _only_for(graph, inner, outer, type(outer))
     specs = [graph.spec(node) for node in (source, first, last)]
@@ -183,16 +182,3 @@ def _only_for(graph: GraphView, inner: Op, outer: Op, kind: type[Op]) -> bool:
     """`inner` is there for ops like `outer` alone, and goes once they are merged."""
     users = (graph.read(user) for user in inner.node.users)
     return only_user(graph, inner.node, outer.node) or all(isinstance(u, kind) for u in users)
-
-
-def _may_become(graph: GraphView, old: fx.Node, source: fx.Node) -> bool:
-    """All users of `old` may take `source`, an equal value.
-
-    Not where a graph output would become the same tensor object as an input or another output, and
-    not where a user could see that `source` carries a gradient and `old` does not.
-    """
-    if any(user.op == "output" for user in old.users):
-        also = any(user.op == "output" for user in source.users)
-        if also or source.op in ("placeholder", "get_attr"):
-            return False
-    return one_grad_mode(graph, old, *old.users)

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
-from passwright.passes.build import Builders, view_strides
+from passwright.passes.build import view_strides
+from passwright.passes.build_compute import Builders
 from passwright.passes.dialect import Dialect
 from passwright.passes.editor import GraphEditor
 from passwright.passes.errors import IllegalRewrite

@@ -115,7 +115,8 @@ WRITING = [
     (call(torch.add, "x", "y", out="z"), {"z"}),
     (call(torch.max, "x", 0, out=["y", "z"]), {"y", "z"}),
     (call(torch._foreach_add_, ["x", "y"], 1), {"x", "y"}),
-    (call(torch._foreach_addcmul_, ["x"], ["y"], ["z"]), {"x", "y", "z"}),
+    (call(torch._foreach_addcmul_, ["x"], ["y"], ["z"]), {"x"}),
+    (call(torch._foreach_copy_, ["x", "y"], ["z", "z"]), {"x", "y"}),
     (call(F.batch_norm, "x", "m", "v", "w", "b", True), {"m", "v"}),
     (call(F.batch_norm, "x", "m", "v", training="flag"), {"m", "v"}),
     (

@@ -1,0 +1,121 @@
+"""How matrix products, convolutions and attention are spelled."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+import torch.nn.functional as F
+from spellings import (
+    Case,
+    aten,
+    b,
+    cube,
+    image,
+    kernel,
+    key,
+    mask,
+    query,
+    signal,
+    sp,
+    taps,
+    v,
+    value,
+    volume,
+    x,
+    z,
+    zt,
+)
+
+from passwright.passes.ops import Attention, Convolution, Einsum, Matmul
+
+PRODUCTS: list[Case] = [
+    (
+        Matmul,
+        (x, v),
+        [
+            sp(torch.matmul, x, v),
+            sp(torch.matmul, input=x, other=v),
+            sp("matmul", x, v),
+            sp("matmul", x, other=v),
+            sp("__matmul__", x, v),
+            sp(operator.matmul, x, v),
+            sp(torch.mm, x, v),
+            sp(torch.mm, x, mat2=v),
+            sp("mm", x, v),
+            sp(aten.matmul.default, x, v),
+            sp(aten.mm.default, x, v),
+        ],
+    ),
+    (
+        Matmul,
+        (z, zt),
+        [
+            sp(torch.bmm, z, zt),
+            sp("bmm", z, mat2=zt),
+            sp(operator.matmul, z, zt),
+            sp(aten.bmm.default, z, zt),
+        ],
+    ),
+    (
+        Einsum,
+        ("bij,bkj->bik", (z, z)),
+        [
+            sp(torch.einsum, "bij,bkj->bik", z, z),
+            sp(torch.einsum, "bij, bkj -> bik", [z, z]),
+            sp(torch.functional.einsum, "bij,bkj->bik", z, z),
+            sp(aten.einsum.default, "bij,bkj->bik", [z, z]),
+        ],
+    ),
+    (
+        Convolution,
+        (signal, taps, b, (1,), (2,), (1,), 2),
+        [
+            sp(F.conv1d, signal, taps, b, 1, 2, 1, 2),
+            sp(F.conv1d, signal, taps, b, padding=2, groups=2),
+            sp(torch.conv1d, signal, taps, bias=b, padding=(2,), groups=2),
+            sp(aten.conv1d.default, signal, taps, b, [1], [2], [1], 2),
+        ],
+    ),
+    (
+        Convolution,
+        (image, kernel, None, (2, 2), (1, 0), (1, 1), 2),
+        [
+            sp(F.conv2d, image, kernel, None, 2, (1, 0), groups=2),
+            sp(torch.conv2d, image, weight=kernel, stride=(2, 2), padding=[1, 0], groups=2),
+            sp(aten.conv2d.default, image, kernel, None, [2, 2], [1, 0], [1, 1], 2),
+        ],
+    ),
+    (
+        Convolution,
+        (volume, cube, None, (1, 1, 1), (0, 0, 0), (2, 2, 2), 2),
+        [
+            sp(F.conv3d, volume, cube, dilation=2, groups=2),
+            sp(torch.conv3d, volume, cube, dilation=(2, 2, 2), groups=2),
+            sp(aten.conv3d.default, volume, cube, None, [1, 1, 1], [0, 0, 0], [2, 2, 2], 2),
+        ],
+    ),
+    (
+        Attention,
+        (query, key, value, mask, False, 0.5),
+        [
+            sp(F.scaled_dot_product_attention, query, key, value, mask, scale=0.5),
+            sp(F.scaled_dot_product_attention, query, key, value, mask, 0.0, False, scale=0.5),
+            sp(
+                aten.scaled_dot_product_attention.default,
+                query,
+                key,
+                value,
+                mask,
+                0.0,
+                False,
+                scale=0.5,
+            ),
+        ],
+    ),
+    (
+        Attention,
+        (query, key, value, None, True, None),
+        [sp(F.scaled_dot_product_attention, query, key, value, is_causal=True)],
+    ),
+]
