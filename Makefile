@@ -63,8 +63,8 @@ $(TYPED)/%:
 	@mkdir -p $(TYPED)
 	@ln -sfn ../../../$* $@
 
-readme: setup ## Write the README's tables from the runs in data/reports
-	$(BIN)/python -m passwright.training.readme README.md || true
+readme: setup ## Write the tables of README and docs from the runs in data/reports
+	$(BIN)/python -m passwright.training.readme README.md docs/headroom.md || true
 
 wheel: setup ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build
@@ -74,13 +74,16 @@ clean: ## Remove what was built and cached (not the virtual environment)
 	find . -path ./.venv -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
 # Done once; again when the package's metadata, the pins or the wanted torch change.
+# A torch for CUDA brings the Triton it was built with; for a CPU's torch it is the pinned one, whose
+# interpreter and compiler the tests of the kernels use.
 # PYTHONWARNINGS keeps back the warning that setuptools has for every editable install.
 $(STAMP): pyproject.toml constraints.txt $(SPEC)
 	@echo "Setting up $(VENV); the first time takes a few minutes."
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt
+	grep -Ev '^(torch|triton)==' constraints.txt > $(VENV)/constraints.txt
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c $(VENV)/constraints.txt "$(TORCH)"
-	$(BIN)/python -m pip freeze --exclude passwright | grep -i '^torch==' >> $(VENV)/constraints.txt
+	$(BIN)/python -m pip freeze --exclude passwright | grep -Ei '^(torch|triton)==' >> $(VENV)/constraints.txt
+	grep -q '^triton==' $(VENV)/constraints.txt || grep '^triton==' constraints.txt >> $(VENV)/constraints.txt
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet $(PIP_ARGS) -c $(VENV)/constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@
 

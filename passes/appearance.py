@@ -11,17 +11,21 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import fx
 
+from passwright.passes.build import view_strides
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
 from passwright.passes.legality import (
     escapes,
+    hides_strides,
+    is_observer,
     is_written,
     observes_strides,
     one_grad_mode,
     same,
+    stays_in_grad_mode,
 )
-from passwright.passes.ops import Piece
-from passwright.passes.spec import Spec
+from passwright.passes.ops import Op, Permute, Piece, Reshape
+from passwright.passes.spec import Spec, static
 
 #: See the memory behind a value, beyond its own elements.
 _SEES_MEMORY = frozenset(
@@ -61,10 +65,41 @@ def must_copy(
             raise IllegalRewrite(f"the memory around {old.name} can be seen")
         copy = True
     if not before.same_strides(after) and observes_strides(view, old):
-        copy = True
+        copy = copy or not _views_stay(view, old, after)
     if copy and not before.is_contiguous:
         raise IllegalRewrite(f"{old.name} is visible outside with strides {before.stride}")
     return copy
+
+
+def _views_stay(view: GraphView, node: fx.Node, layout: Spec) -> bool:
+    """All who observe the strides of the value are `.view()`s that those of `layout` allow too."""
+    for user in view.users(node):
+        moved = _moved(view.read(user), layout)
+        stays = _sees_nothing(view, user) if moved is None else _views_stay(view, user, moved)
+        if not stays:
+            return False
+    return True
+
+
+def _sees_nothing(view: GraphView, user: fx.Node) -> bool:
+    """Neither the node nor anybody below it sees the strides of its inputs."""
+    if is_observer(view, user):
+        return False
+    return hides_strides(view, user) or not observes_strides(view, user)
+
+
+def _moved(op: Op | None, layout: Spec) -> Spec | None:
+    """How a view of a value that lies as `layout` lies itself; None if it is no view, or unknown."""
+    if isinstance(op, Permute):
+        dims = op.dims
+        return layout.view([layout.shape[d] for d in dims], [layout.stride[d] for d in dims])
+    if isinstance(op, Reshape) and layout.is_static:
+        sizes = [static(size) for size in op.shape]
+        shape = [size for size in sizes if size is not None]
+        known = len(shape) == len(sizes)
+        strides = view_strides(layout.shape, layout.stride, shape) if known else None  # type: ignore[arg-type]
+        return None if strides is None else layout.view(shape, strides)
+    return None
 
 
 def refuse_other_outputs(
@@ -83,7 +118,9 @@ def refuse_other_gradient(
 ) -> None:
     """Raises IllegalRewrite where `new` would carry a gradient that `old` did not, or lose one."""
     gains = view.needs_grad(new) and not view.needs_grad(old)
-    if gains and not all(view.mode(view.region(user)).enabled is False for user in users):
+    silent = all(view.mode(view.region(user)).enabled is False for user in users)
+    # A view of the value carries the gradient on to where it is recorded.
+    if gains and not (silent and stays_in_grad_mode(view, old)):
         raise IllegalRewrite(f"{new.name} may carry a gradient where {old.name} did not")
     if view.needs_grad(old) and not view.needs_grad(new):
         raise IllegalRewrite(f"{new.name} carries no gradient, unlike {old.name}")

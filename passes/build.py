@@ -32,7 +32,7 @@ class MovementBuilders:
     def call(self, target: Any, *args: Any, spec: AnySpec = None, **kwargs: Any) -> fx.Node:
         raise NotImplementedError
 
-    def write(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+    def write(self, target: Any, *args: Any, spec: AnySpec = None, **kwargs: Any) -> fx.Node:
         raise NotImplementedError
 
     @property

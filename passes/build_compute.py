@@ -129,9 +129,16 @@ class Builders(MovementBuilders):
         if not self._torch:
             raise IllegalRewrite("batch norm is one call in Torch-IR alone")
         target, numbers = F.batch_norm, (op.training, op.momentum, op.eps)
+        # From rank 4 on the memory format is kept, by rules that fake tensors know better.
+        plain = self.view.spec(x).ndim < 4
+        found = self._pointwise_spec(self.view.spec(x).dtype, self.view.spec(x)) if plain else None
         if op.training and mean is not None:
-            return self.write(target, x, mean, var, weight, bias, *numbers)
-        return self.call(target, x, mean, var, weight, bias, *numbers)
+            return self.write(target, x, mean, var, weight, bias, *numbers, spec=found)
+        return self.call(target, x, mean, var, weight, bias, *numbers, spec=found)
+
+    def copy_all(self, into: Sequence[fx.Node], values: Sequence[fx.Node]) -> fx.Node:
+        """Overwrites each tensor of `into` by the value at its place, in one call."""
+        return self.write(torch._foreach_copy_, list(into), list(values), spec=())
 
     def softmax(self, x: fx.Node, dim: int, *, log: bool = False) -> fx.Node:
         """Softmax along `dim`, or its logarithm."""

@@ -21,7 +21,8 @@ from torch import fx
 from passwright.passes.address import digest
 from passwright.passes.appearance import must_copy, refuse_other_gradient, refuse_other_outputs
 from passwright.passes.build_compute import Builders
-from passwright.passes.effects import is_pure, only_writes
+from passwright.passes.constants import Constant, Constants
+from passwright.passes.effects import is_pure, only_draws, only_writes
 from passwright.passes.errors import FaultyRewrite, IllegalRewrite
 from passwright.passes.fake import FakeRuns
 from passwright.passes.graph import GraphView
@@ -66,7 +67,7 @@ class Record:
                 self.removed[node] = text
 
 
-class GraphEditor(FakeRuns, Sinking, Builders):
+class GraphEditor(FakeRuns, Sinking, Builders, Constants):
     """Edits the graph behind a view."""
 
     def __init__(self, view: GraphView) -> None:
@@ -75,7 +76,9 @@ class GraphEditor(FakeRuns, Sinking, Builders):
         self._record: Record | None = None
         self._region = 0
         self._first: fx.Node | None = None
+        self._draws = False
         self._made: dict[fx.Node, None] = {}
+        self._constants: dict[fx.Node, Constant] = {}
         #: Last node of this step that was put right after the key, so that siblings stand in order.
         self._tail: dict[fx.Node, fx.Node] = {}
         #: Users of values before the first change, in their order.
@@ -93,7 +96,7 @@ class GraphEditor(FakeRuns, Sinking, Builders):
             raise IllegalRewrite("a matched node is no longer in the graph")
         mark, outer = len(self._undo), (self._record, self._region, self._first)
         self._record = record = Record(label)
-        self._tail = {}
+        self._tail, self._draws = {}, False
         self._region = self.view.region(max(nodes))
         self._first = min(nodes)
         try:
@@ -134,14 +137,17 @@ class GraphEditor(FakeRuns, Sinking, Builders):
                 foretold = self.view.any_spec(node)
                 if self.view.dialect.value not in node.meta:
                     found = self._run_fake(node, self.view.region(node))
-                    if not same_type(foretold, found):
+                    if foretold is not None and not same_type(foretold, found):
                         raise IllegalRewrite(f"{node.format_node()}: shape was foretold wrong")
                     if self._is_elsewhere(node, foretold, found):
                         raise IllegalRewrite(f"{node.format_node()}: strides were foretold wrong")
+                self._mark_recorded(node)
+            self._hold_constants()
         except BaseException:
             self.rollback()
             raise
         self._undo.clear()
+        self._constants.clear()
         self._name_in_order(living)
         for node in reversed(list(self.view.graph.nodes)):
             if self.view.is_buried(node):
@@ -170,14 +176,23 @@ class GraphEditor(FakeRuns, Sinking, Builders):
         """
         return self._insert(target, args, kwargs, spec)
 
-    def write(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """Inserts a call that overwrites some of its arguments.
+    def write(self, target: Any, *args: Any, spec: AnySpec = None, **kwargs: Any) -> fx.Node:
+        """Inserts a call that overwrites some of its arguments; `spec` as for `call`.
 
         That may be memory which this step made, or state that nobody touches but the nodes which the
         step replaces (take those out with `remove`). Raises IllegalRewrite for any other, at the end
         of the step.
         """
-        return self._insert(target, args, kwargs, None, may=only_writes)
+        return self._insert(target, args, kwargs, spec, may=only_writes)
+
+    def draw(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        """Inserts a call that draws random numbers, for calls that the step removes.
+
+        They come from another part of the random stream, and other such calls may move behind this
+        one: for relaxed patterns alone.
+        """
+        self._draws = True
+        return self._insert(target, args, kwargs, None, may=only_draws)
 
     def _insert(
         self,
@@ -202,6 +217,8 @@ class GraphEditor(FakeRuns, Sinking, Builders):
                 raise IllegalRewrite(f"{node.format_node()} has an effect, and may not be inserted")
             if spec is None or self.view.mode(region).autocasts:
                 spec = self._run_fake(node, region)
+            elif spec == ():
+                spec = None  # the call returns no tensor
         except BaseException:
             self._remove(node)
             raise

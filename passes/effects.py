@@ -74,6 +74,8 @@ _OPERATOR_INPLACE = frozenset(
     """iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift imatmul
     setitem delitem""".split()
 )
+#: Where Dynamo keeps the calls of numpy that it captured, `wrapped_arange` and the like.
+_DYNAMO = "torch._dynamo.utils"
 #: What fx itself keeps alive for its effect (asserts, profiler ranges).
 _SIDE_EFFECTS: Collection[Any] = getattr(fx.node, "_side_effectful_functions", frozenset())
 #: Change shape, strides or autograd state of the tensor object itself, so that what is known of a
@@ -102,11 +104,13 @@ def is_region_change(node: fx.Node) -> bool:
     if node.target in _REGION_TARGETS:
         return True
     name, module = _function_name(node), _module(node.target)
+    if name == "_log_api_usage_once":  # torch counts who uses a layer; Dynamo keeps the call
+        return False
     if name.startswith(("_set_grad", "_enter_", "_exit_", "_saved_tensors_hooks")):
         return True
     if module.startswith(("torch._functorch", "torch._C._functorch")):
         return True
-    if node.all_input_nodes:
+    if node.all_input_nodes or (module == _DYNAMO and name.startswith("wrapped_")):
         return False
     if isinstance(node.target, torch._ops.OpOverload):
         return not node.target._schema.returns
@@ -133,6 +137,10 @@ def _draws_nothing(node: fx.Node, name: str) -> bool:
     if name == "scaled_dot_product_attention":
         probability = _argument(node, 4, "dropout_p", 0.0)
         return isinstance(probability, (int, float)) and probability == 0
+    if name == "multi_head_attention_forward":
+        probability = _argument(node, 10, "dropout_p")
+        off = type(probability) in (int, float) and probability == 0
+        return off or _argument(node, 13, "training", True) is False
     return False
 
 
@@ -156,6 +164,11 @@ def is_pure(node: fx.Node) -> bool:
 def only_writes(node: fx.Node) -> bool:
     """Pure but for writing arguments that are known, as batch norm does its running statistics."""
     return not (is_random(node) or is_region_change(node)) and _writes(node) is True
+
+
+def only_draws(node: fx.Node) -> bool:
+    """Pure but for drawing random numbers, as dropout does in training."""
+    return is_random(node) and not is_region_change(node) and _writes(node) is False
 
 
 def written_arguments(node: fx.Node) -> Iterator[fx.Node]:

@@ -16,6 +16,7 @@ from passwright.passes.appearance import refuse_new_sharing
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
 from passwright.passes.legality import has_own_layout, same
+from passwright.passes.ops import BatchNorm, Binary, Softmax, Unary
 from passwright.passes.spec import AnySpec, Size, Spec, each_part, parts_of, spec_of
 from passwright.passes.symbolic import forbid_new_guards
 
@@ -52,6 +53,19 @@ class FakeRuns:
         node.meta[key] = tuple(value) if isinstance(value, list) else value
         return self._known(node, spec_of(value))
 
+    def _mark_recorded(self, node: fx.Node) -> None:
+        """Says in the fake tensors, made without grad mode, that autograd records the value: whoever
+        looks at the graph next asks them."""
+        value = node.meta[self.view.dialect.value]
+        if not self.view.needs_grad(node) or not self.view.is_pure(node):
+            return
+        for part in value if isinstance(value, tuple) else (value,):
+            smooth = isinstance(part, torch.Tensor) and (
+                part.is_floating_point() or part.is_complex()
+            )
+            if smooth and part.is_leaf:
+                part.requires_grad_()
+
     def _fake(self, node: fx.Node) -> Any:
         """Fake value of a node; made on demand for nodes whose builder foretold the spec."""
         if self.view.dialect.value not in node.meta:
@@ -61,13 +75,17 @@ class FakeRuns:
         return node.meta[self.view.dialect.value]
 
     def _fake_mode(self, node: fx.Node) -> FakeTensorMode:
-        for source in node.all_input_nodes:
-            value = self._fake(source)
+        return self._mode_of(*node.all_input_nodes)
+
+    def _mode_of(self, *values: fx.Node) -> FakeTensorMode:
+        """The mode in which the fake tensors of these values were made."""
+        for node in values:
+            value = self._fake(node)
             for part in value if isinstance(value, (tuple, list)) else (value,):
                 mode = getattr(part, "fake_mode", None)
                 if isinstance(mode, FakeTensorMode):
                     return mode
-        raise IllegalRewrite(f"{node.name} has no fake tensor among its arguments")
+        raise IllegalRewrite(f"no fake tensor among {', '.join(n.name for n in values)}")
 
     def _known(self, node: fx.Node, found: AnySpec) -> AnySpec:
         """`found`, with memory of the node's inputs named as the view names it: a foretold or moved
@@ -125,7 +143,7 @@ class FakeRuns:
             node = min(pending)
             pending.remove(node)
             old = self.view.any_spec(node)
-            if old is None or has_own_layout(self.view, node):
+            if old is None or has_own_layout(self.view, node) or self._packs(node, old):
                 continue
             self._keep_fake(node)
             new = self._run_fake(node, self.view.region(node))
@@ -139,6 +157,24 @@ class FakeRuns:
                 left |= self.view.storages([node])
                 self._restate(node, tuple(stated) if isinstance(old, tuple) else stated[0])
                 pending |= set(node.users)
+
+    def _packs(self, node: fx.Node, old: AnySpec) -> bool:
+        """An op that writes new memory in row-major order, as it did before: it goes by the order of
+        its tensors' strides, and those fall from dim to dim."""
+        op = self.view.read(node)
+        if not isinstance(op, (Unary, Binary, BatchNorm, Softmax)) or not isinstance(old, Spec):
+            return False
+        # From rank 4 on a norm has memory formats to choose from.
+        if isinstance(op, BatchNorm) and old.ndim > 3:
+            return False
+        lone = isinstance(op, (BatchNorm, Softmax))
+        specs = [self.view.any_spec(n) for n in ([op.input] if lone else node.all_input_nodes)]
+        return (
+            old.is_static
+            and old.is_contiguous
+            and all(isinstance(s, Spec) and s.storage != old.storage for s in specs)
+            and all(isinstance(s, Spec) and s.shape == old.shape and _falls(s) for s in specs)
+        )
 
     def _restate(self, node: fx.Node, spec: AnySpec) -> None:
         old = self.view.any_spec(node)
@@ -162,6 +198,11 @@ def _keep_memory(was: Spec, now: Spec, shared: frozenset[int], left: set[int]) -
     """`now`; memory of its own, if the value had such before, keeps its number."""
     own = now.storage not in shared and was.storage not in left
     return replace(now, storage=was.storage) if own else now
+
+
+def _falls(spec: Spec) -> bool:
+    steps = [step for size, step in zip(spec.shape, spec.stride, strict=True) if size != 1]
+    return spec.is_static and 0 not in steps and steps == sorted(steps, reverse=True)
 
 
 def _same_place(first: Spec, second: Spec) -> bool:

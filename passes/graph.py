@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -12,8 +13,11 @@ from torch import fx
 # Importing the readers fills the table of spellings.
 from passwright.passes import (
     read_compute,
+    read_contractions,  # noqa: F401
     read_convert,  # noqa: F401
+    read_lookups,  # noqa: F401
     read_movement,
+    read_multi_head,  # noqa: F401
     read_products,  # noqa: F401
     read_reduce,  # noqa: F401
 )
@@ -26,10 +30,26 @@ from passwright.passes.effects import (
     is_region_change,
     written_arguments,
 )
-from passwright.passes.ops import Op, Piece, Split, Unbind
-from passwright.passes.spec import AnySpec, Spec, spec_of
+from passwright.passes.ops import (
+    Binary,
+    Cat,
+    Convolution,
+    Einsum,
+    Embedding,
+    LayerNorm,
+    Linear,
+    Matmul,
+    Op,
+    Piece,
+    Split,
+    Stack,
+    Unbind,
+)
+from passwright.passes.spec import AnySpec, Spec, parts_of, spec_of
 
 _READ_THROUGH = frozenset((*read_compute.READ_THROUGH, *read_movement.READ_THROUGH))
+#: Hand the gradient of any floating-point operand on.
+_SMOOTH = (Linear, Matmul, Einsum, Convolution, LayerNorm, Embedding, Binary, Cat, Stack)
 OpT = TypeVar("OpT", bound=Op)
 T = TypeVar("T")
 
@@ -74,10 +94,13 @@ class GraphView:
         self._modes: list[RegionMode] = []
         self._writes: dict[fx.Node, Write] | None = None
         self._memo: dict[Hashable, Any] = {}
+        self._lasting: dict[fx.Node, dict[Hashable, Any]] = {}
+        self._lasting_for: frozenset[int] = frozenset()
         self._recorded = self._find_recorded()
         self._regions = self._find_regions()
         self._addresses = addresses(graph, self._specs)
         self._fickle = self._find_fickle()
+        self._note_callers_grad_mode()
         #: Identifies the untouched graph, in any process.
         self.fingerprint = fingerprint(graph, self._addresses)
 
@@ -134,6 +157,17 @@ class GraphView:
             self._memo[key] = compute()
         return self._memo[key]  # type: ignore[no-any-return]
 
+    def lasting(self, node: fx.Node, key: Hashable, compute: Callable[[], T]) -> T:
+        """`compute()`, remembered for as long as the node's op, the specs of its tensors, and what the
+        graph writes stay the same: it may depend on nothing else."""
+        if self._lasting_for != self.written:
+            self._lasting_for = self.written
+            self._lasting.clear()
+        facts = self._lasting.setdefault(node, {})
+        if key not in facts:
+            facts[key] = compute()
+        return facts[key]  # type: ignore[no-any-return]
+
     # ---- neighbours
 
     def users(self, node: fx.Node) -> tuple[fx.Node, ...]:
@@ -162,7 +196,27 @@ class GraphView:
     def _find_recorded(self) -> set[fx.Node]:
         """Nodes whose fake tensor requires grad; none where nothing computed does (inference)."""
         found = {node for node in self.graph.nodes if _requires_grad(self._fake_value(node))}
-        return found if any(node.op.startswith("call") for node in found) else set()
+        # A graph that changes grad mode itself tells nothing: a view made there may yet carry one.
+        computes = any(node.op.startswith("call") for node in found)
+        return found if computes or any(map(is_region_change, self.graph.nodes)) else set()
+
+    def _note_callers_grad_mode(self) -> None:
+        """The caller's grad mode is off where a smooth op's result does not require grad although
+        one of its operands does: there only views of parameters do."""
+        for node in self.graph.nodes:
+            if node in self._recorded or self._recorded.isdisjoint(node.all_input_nodes):
+                continue
+            if self._modes[self._regions[node]].grad or not self._could_record(node):
+                continue
+            early = (replace(mode, enabled=False) for mode in self._modes if not mode.grad)
+            self._modes = [*early, *(mode for mode in self._modes if mode.grad)]
+            return
+
+    def _could_record(self, node: fx.Node) -> bool:
+        """An op that hands a gradient on, wherever grad mode is on."""
+        spec = self._specs.get(node)
+        smooth = isinstance(spec, Spec) and spec.dtype.is_floating_point
+        return smooth and isinstance(self.read(node), _SMOOTH)
 
     def _fake_value(self, node: fx.Node) -> Any:
         return node.meta.get(self.dialect.value)
@@ -192,6 +246,11 @@ class GraphView:
                 self._refresh_write(node)
         return self._writes.values()
 
+    @property
+    def written(self) -> frozenset[int]:
+        """All memory that some node may write."""
+        return self.memo("written", lambda: frozenset().union(*(w.storages for w in self.writes)))
+
     def _refresh_write(self, node: fx.Node) -> None:
         assert self._writes is not None
         storages = self.storages(written_arguments(node))
@@ -209,10 +268,22 @@ class GraphView:
                     found.add(part.storage)
         return frozenset(found)
 
+    def writers(self, storage: int) -> Sequence[fx.Node]:
+        """The nodes that may write this memory, in graph order."""
+        return self.memo("writers", self._find_writers).get(storage, ())
+
+    def _find_writers(self) -> dict[int, list[fx.Node]]:
+        found: dict[int, list[fx.Node]] = {}
+        for write in sorted(self.writes, key=lambda write: write.node):
+            for storage in write.storages:
+                found.setdefault(storage, []).append(write.node)
+        return found
+
     def epoch(self, nodes: Iterable[fx.Node], at: fx.Node) -> int:
-        """How many writes to the memory of `nodes` come before `at` in the graph."""
-        storages = self.storages(nodes) if self.writes else frozenset()
-        return sum(1 for write in self.writes if write.node < at and write.storages & storages)
+        """How many writes to the memory of `nodes` come before `at` in the graph; one that writes
+        several of these counts for each."""
+        storages = self.storages(nodes) & self.written
+        return sum(bisect_left(self.writers(storage), at) for storage in storages)
 
     def _find_regions(self) -> dict[fx.Node, int]:
         regions: dict[fx.Node, int] = {}
@@ -253,9 +324,11 @@ class GraphView:
         """`node` lies elsewhere in memory than it did."""
         self._specs[node] = spec
         self.forget((node,))
+        for user in node.users:
+            self._lasting.pop(user, None)
 
     def _records(self, node: fx.Node, spec: AnySpec, region: int) -> bool:
-        parts = [part for part in (spec if isinstance(spec, tuple) else (spec,)) if part]
+        parts = parts_of(spec) if spec is not None else _parts_known(self._fake_value(node))
         smooth = any(p.dtype.is_floating_point or p.dtype.is_complex for p in parts)
         sources = [source for source in node.all_input_nodes if source in self._recorded]
         if self._modes[region].enabled is False:
@@ -282,8 +355,10 @@ class GraphView:
         self._memo.clear()
         for node in nodes:
             self._ops.pop(node, None)
+            self._lasting.pop(node, None)
             for user in node.users if node.target in _READ_THROUGH else ():
                 self._ops.pop(user, None)
+                self._lasting.pop(user, None)
             if self._writes is not None and (node in self._writes or not self.is_pure(node)):
                 self._refresh_write(node)
 
@@ -308,7 +383,7 @@ class GraphView:
         self._buried.discard(node)
         self._recorded.discard(node)
         tables: tuple[dict[fx.Node, Any], ...] = (
-            *(self._ops, self._pure, self._specs, self._regions, self._addresses),
+            *(self._ops, self._pure, self._specs, self._regions, self._addresses, self._lasting),
             self._writes or {},
         )
         for table in tables:
@@ -320,6 +395,12 @@ def _grad_mode(change: fx.Node) -> bool | None:
     if change.target is torch._C._set_grad_enabled and change.args in ((True,), (False,)):
         return bool(change.args[0])
     return None
+
+
+def _parts_known(value: Any) -> tuple[Spec, ...]:
+    """The tensors among several outputs of which some are none."""
+    items = value if isinstance(value, (tuple, list)) else ()
+    return tuple(part for item in items for part in parts_of(spec_of(item)))
 
 
 def _requires_grad(value: Any) -> bool:

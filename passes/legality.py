@@ -9,12 +9,15 @@ sizes, metadata and roll-back (the last two are the editor's).
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Hashable, Iterable, Sequence
 
 import torch
 from torch import fx
 
+from passwright.passes.effects import is_random
 from passwright.passes.graph import GraphView
+from passwright.passes.kernels import importable
 from passwright.passes.ops import (
     Attention,
     Cat,
@@ -92,6 +95,12 @@ def same_device(first: torch.device, second: torch.device) -> bool:
     return first.type == second.type and len(numbers) < 2
 
 
+def takes_triton(graph: GraphView, *nodes: fx.Node) -> bool:
+    """The values lie on a GPU, and Triton is installed to compile a kernel for it."""
+    specs = [graph.any_spec(node) for node in nodes]
+    return importable() and all(isinstance(s, Spec) and s.device.type == "cuda" for s in specs)
+
+
 def static_shape(graph: GraphView, node: fx.Node) -> tuple[int, ...] | None:
     """The shape, if every size is known without a guard."""
     spec = graph.any_spec(node)
@@ -103,10 +112,8 @@ def static_shape(graph: GraphView, node: fx.Node) -> tuple[int, ...] | None:
 
 def is_written(graph: GraphView, *nodes: fx.Node, besides: fx.Node | None = None) -> bool:
     """Some node of the graph (other than `besides`) writes the memory of one of these values."""
-    if not graph.writes:
-        return False
-    storages = graph.storages(nodes)
-    return any(write.storages & storages for write in graph.writes if write.node is not besides)
+    storages = graph.storages(nodes) & graph.written if graph.writes else frozenset()
+    return any(writer is not besides for memory in storages for writer in graph.writers(memory))
 
 
 def one_grad_mode(graph: GraphView, *nodes: fx.Node) -> bool:
@@ -123,7 +130,8 @@ def undisturbed(graph: GraphView, *nodes: fx.Node) -> bool:
         return True
     first, last = min(nodes), max(nodes)
     storages = graph.storages(source for n in nodes for source in (n, *n.all_input_nodes))
-    return not any(first < w.node < last and w.storages & storages for w in graph.writes)
+    lists = (graph.writers(memory) for memory in storages & graph.written)
+    return not any(bisect_right(w, first) < bisect_left(w, last) for w in lists)
 
 
 def agreement(graph: GraphView, op: Op, *tensors: fx.Node | None) -> Hashable:
@@ -189,11 +197,12 @@ def between_writes(
     Writes by `besides` part nothing: those of members that overwrite what is theirs alone.
     """
     storages = graph.storages(n for node in members for n in (node, *node.all_input_nodes))
-    touching = (write.node for write in graph.writes if write.storages & storages)
-    writes = sorted(node for node in touching if node not in besides)
+    own = set(besides)
+    touching = {w for memory in storages & graph.written for w in graph.writers(memory)}
+    writes = sorted(touching - own)
     parts: dict[int, list[fx.Node]] = {}
     for node in members:
-        parts.setdefault(sum(write < node for write in writes), []).append(node)
+        parts.setdefault(bisect_left(writes, node), []).append(node)
     return list(parts.values())
 
 
@@ -203,13 +212,16 @@ def parting_write(
     """A write (but those of `besides`) that lies between nodes that read or return its memory."""
     if not graph.writes:
         return None
-    memory = [(node, graph.storages((node, *node.all_input_nodes))) for node in nodes]
+    readers: dict[int, list[fx.Node]] = {}
+    for node in nodes:
+        for memory in graph.storages((node, *node.all_input_nodes)) & graph.written:
+            readers.setdefault(memory, []).append(node)
+    own = set(besides)
+    ends = {memory: (min(found), max(found)) for memory, found in readers.items()}
     for write in graph.writes:
-        if write.node in besides:
-            continue
-        readers = [node for node, storages in memory if storages & write.storages]
-        sides = {reader < write.node for reader in readers if reader is not write.node}
-        if len(sides) == 2:
+        near = [ends[memory] for memory in write.storages & ends.keys()]
+        parts = near and min(a for a, _ in near) < write.node < max(b for _, b in near)
+        if parts and write.node not in own:
             return write.node
     return None
 
@@ -226,15 +238,28 @@ def observes_strides(graph: GraphView, node: fx.Node) -> bool:
             if user in seen:
                 continue
             seen.add(user)
-            op = graph.read(user)
-            if user.op == "output" or user.target in _OBSERVERS:
+            if is_observer(graph, user):
                 return True
-            if has_own_layout(graph, user) or _has_one_layout(graph, user):
-                continue
-            if op is None and not (graph.is_pure(user) and isinstance(graph.any_spec(user), Spec)):
-                return True
-            pending.append(user)
+            if not hides_strides(graph, user):
+                pending.append(user)
     return False
+
+
+def is_observer(graph: GraphView, user: fx.Node) -> bool:
+    """The node itself sees the strides of its inputs, or nobody knows whether it does.
+
+    A random op draws for the elements in the order in which they lie in memory.
+    """
+    if user.op == "output" or user.target in _OBSERVERS or is_random(user):
+        return True
+    if hides_strides(graph, user) or graph.read(user) is not None:
+        return False
+    return not (graph.is_pure(user) and isinstance(graph.any_spec(user), Spec))
+
+
+def hides_strides(graph: GraphView, user: fx.Node) -> bool:
+    """The strides of the result say nothing about those of the inputs."""
+    return has_own_layout(graph, user) or _has_one_layout(graph, user)
 
 
 def _has_one_layout(graph: GraphView, node: fx.Node) -> bool:
@@ -311,11 +336,11 @@ def same_gradient(graph: GraphView, old: fx.Node, *sources: fx.Node) -> bool:
     There a value that turns from the one into the other must not be seen from the outside.
     """
     if graph.needs_grad(old) != any(map(graph.needs_grad, sources)):
-        return graph.mode(graph.region(old)).enabled is False and _stays(graph, old)
+        return graph.mode(graph.region(old)).enabled is False and stays_in_grad_mode(graph, old)
     return True
 
 
-def _stays(graph: GraphView, node: fx.Node) -> bool:
+def stays_in_grad_mode(graph: GraphView, node: fx.Node) -> bool:
     """Nobody reads the value, or a view of it, in another grad mode."""
     storages = graph.storages([node])
     pending, seen = [node], {node}

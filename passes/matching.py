@@ -42,10 +42,23 @@ class Rewriter:
         self.view = view
         self.editor = GraphEditor(view)
         self.patterns = [p for p in table if view.dialect in p.levels]
-        self._cleanups = [p for p in self.patterns if p.cleanup]
         #: Asked no more for matches, and reported.
         self._broken: set[Pattern] = set()
         self._reported: set[Pattern] = set()
+        self._by_anchor = {flag: self._sorted_by_anchor(flag) for flag in (None, True, False)}
+
+    def _sorted_by_anchor(self, cleanup: bool | None) -> dict[type[Op], list[Pattern]]:
+        """The patterns that look at each kind of op; clean-up alone, the others alone, or all."""
+        found: dict[type[Op], list[Pattern]] = {}
+        for pattern in self.patterns:
+            try:
+                if cleanup is None or pattern.cleanup == cleanup:
+                    for kind in pattern.anchors:
+                        found.setdefault(kind, []).append(pattern)
+            except Exception as error:  # a pattern may be anybody's code
+                self._broken.add(pattern)
+                self._report(pattern, repr(error))
+        return found
 
     def candidates(
         self, near: Iterable[fx.Node] | None = None, *, cleanup: bool | None = None
@@ -54,14 +67,13 @@ class Rewriter:
 
         `cleanup=True` asks for clean-up patterns alone, False for the others alone.
         """
-        wanted = [p for p in self.patterns if cleanup is None or p.cleanup == cleanup]
-        return self._matches(self.view.nodes() if near is None else near, wanted)
+        return self._matches(self.view.nodes() if near is None else near, cleanup)
 
-    def _matches(self, nodes: Iterable[fx.Node], patterns: list[Pattern]) -> list[Candidate]:
+    def _matches(self, nodes: Iterable[fx.Node], cleanup: bool | None) -> list[Candidate]:
         found = {}
         for node in list(nodes):
             op = self.view.read(node)
-            for pattern in patterns if op is not None else ():
+            for pattern in self._by_anchor[cleanup].get(type(op), ()) if op is not None else ():
                 for candidate in self._matches_at(pattern, op):
                     found[candidate.order] = candidate
         return [found[key] for key in sorted(found)]
@@ -71,8 +83,6 @@ class Rewriter:
         if pattern in self._broken:
             return []
         try:
-            if type(op) not in pattern.anchors:
-                return []
             return [Candidate.of(pattern, m, self.view) for m in pattern.matches(self.view, op)]
         except Exception as error:  # a pattern may be anybody's code
             self._broken.add(pattern)
@@ -161,7 +171,7 @@ class Rewriter:
         """Applies the first clean-up that fits at this node, if any does."""
         if self.view.is_buried(node):
             return False
-        for candidate in self._matches([node], self._cleanups):
+        for candidate in self._matches([node], cleanup=True):
             if candidate.order in refused:
                 continue
             try:

@@ -205,6 +205,20 @@ class Attention(Op):
 
 
 @dataclass(frozen=True)
+class MultiHeadAttention(Op):
+    """Projections, attention of many heads, and a projection; returns the result and the weights.
+
+    `masked`: some mask is given. `dropout` is 0 where it is switched off. `need_weights` False: the
+    weights are None.
+    """
+
+    query: fx.Node
+    masked: bool
+    dropout: float
+    need_weights: bool
+
+
+@dataclass(frozen=True)
 class Linear(Op):
     """`input @ weight.T + bias`; weight is (out_features, in_features)."""
 
@@ -275,6 +289,50 @@ class Embedding(Op):
     index: fx.Node
     weight: fx.Node
     padding_idx: int | None
+
+
+@dataclass(frozen=True)
+class EmbeddingBag(Op):
+    """Rows of `weight` picked by `index`, and of each bag of rows the sum, mean or max (`mode`).
+
+    `index` is (bags, rows of each), or of one dim with the `offsets` at which bags start.
+    `sample_weights`, of the shape of `index`, multiply the rows of a sum. Rows of `padding_idx` count
+    for nothing.
+    """
+
+    index: fx.Node
+    weight: fx.Node
+    offsets: fx.Node | None
+    sample_weights: fx.Node | None
+    mode: str
+    padding_idx: int | None
+
+
+@dataclass(frozen=True)
+class EmbeddingGradient(Op):
+    """For each row of a table (`rows`, width) the sum of the rows of `gradient` whose `index` is it.
+
+    The row `padding_idx` stays zero; an index outside the table counts for nothing.
+    """
+
+    gradient: fx.Node
+    index: fx.Node
+    rows: int
+    padding_idx: int | None
+
+
+@dataclass(frozen=True)
+class IndexAdd(Op):
+    """`destination`, with each of the `values` added to the row that its `index` tells.
+
+    A negative index counts from the end. Where a `mask` (one boolean an index) is given and false,
+    nothing is added; where it is true, an index outside becomes the nearest inside.
+    """
+
+    destination: fx.Node
+    index: fx.Node
+    values: fx.Node
+    mask: fx.Node | None
 
 
 @dataclass(frozen=True)

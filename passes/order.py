@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from torch import fx
 
-from passwright.passes.effects import only_writes, written_arguments
+from passwright.passes.effects import only_draws, only_writes, written_arguments
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
 
@@ -16,6 +16,8 @@ class Sinking:
 
     view: GraphView
     _undo: list[Callable[[], None]]
+    #: The step draws random numbers anew, so that the order of such calls no longer matters.
+    _draws: bool
 
     def _sink_early_users(self, values: Iterable[fx.Node]) -> None:
         """Users that stand before one of these values move behind it, if they may move."""
@@ -35,18 +37,19 @@ class Sinking:
 
     def _check_movable(self, member: fx.Node, node: fx.Node, moving: Collection[fx.Node]) -> None:
         """`member` may go behind `node`, in the company of the others that go there."""
-        if not self.view.is_pure(member) and not only_writes(member):
+        plain = self.view.is_pure(member) or (self._draws and only_draws(member))
+        if not plain and not only_writes(member):
             raise IllegalRewrite(f"{member.name} would have to move and may not")
         if self.view.region(member) != self.view.region(node):
             raise IllegalRewrite(f"{member.name} would leave its grad or autocast region")
-        if not self.view.writes and self.view.is_pure(member):
+        if not self.view.writes and plain:
             return
         storages = self.view.storages([member, *member.all_input_nodes])
         for write in self.view.writes:
             crossed = member < write.node < node and write.node not in moving
             if crossed and write.storages & storages:
                 raise IllegalRewrite(f"{member.name} would cross {write.node.name}, which writes")
-        if self.view.is_pure(member):
+        if plain:
             return
         targets = list(written_arguments(member))
         if any(self.view.any_spec(target) is None for target in targets):

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from typing import Any, ClassVar
 
 from torch import fx
@@ -92,6 +93,7 @@ class Pattern(ABC):
     conditions: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
+    @cache
     def name(cls) -> str:
         """`MergeNestedSplits` is called merge_nested_splits."""
         words = "".join("_" + c.lower() if c.isupper() else c for c in cls.__name__)

@@ -75,6 +75,15 @@ def read_convert(call: Bound) -> Op | None:
     return Convert(call.node, source[0], result.dtype)
 
 
+@spelled("input|a, dtype", torch.ops.prims.convert_element_type.default)
+def read_convert_element_type(call: Bound) -> Op | None:
+    """The spelling of graphs inside Inductor."""
+    source, result = call.tensor(), call.result()
+    if source is None or not isinstance(result, Spec) or source[1].dtype == result.dtype:
+        return None
+    return Convert(call.node, source[0], result.dtype)
+
+
 @spelled(
     "input, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False,"
     " memory_format=None",

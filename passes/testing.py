@@ -22,7 +22,7 @@ from passwright.passes.address import target_name
 from passwright.passes.dialect import Dialect
 from passwright.passes.graph import GraphView
 from passwright.passes.matching import Rewriter
-from passwright.passes.pattern import Exactness, Pattern
+from passwright.passes.pattern import Candidate, Exactness, Pattern
 from passwright.passes.spec import hint
 from passwright.passes.table import PatternTable
 
@@ -173,10 +173,15 @@ def rewrite(
     dialect: Dialect = Dialect.TORCH,
     dynamic: bool | None = False,
 ) -> Rewritten:
-    """Captures `fn` and applies candidates of the patterns, first found first, until none is
-    left."""
+    """Captures `fn` and applies candidates of the patterns, by name and the largest first, until
+    none is left."""
     module, graph_inputs = capture(fn, inputs, dialect, dynamic=dynamic)
     return rewrite_graph(module, graph_inputs, *patterns)
+
+
+def _rank(candidate: Candidate) -> tuple[Any, ...]:
+    name, *rest = candidate.order
+    return (name, -len(candidate.match.nodes), *rest)
 
 
 def rewrite_graph(module: fx.GraphModule, graph_inputs: list[Any], *patterns: Pattern) -> Rewritten:
@@ -187,13 +192,13 @@ def rewrite_graph(module: fx.GraphModule, graph_inputs: list[Any], *patterns: Pa
     result = Rewritten(original, module, graph_inputs, text(module.graph), [])
     result.bitwise = all(p.exactness is Exactness.BITWISE for p in patterns)
     for _ in range(_LIMIT):
-        candidates = rewriter.candidates()
-        if not candidates:
+        chosen = min(rewriter.candidates(), key=_rank, default=None)
+        if chosen is None:
             break
-        result.diffs.append(rewriter.apply(candidates[0]).diff())
-        result.labels.append(candidates[0].label)
+        result.diffs.append(rewriter.apply(chosen).diff())
+        result.labels.append(chosen.label)
     else:
-        raise AssertionError(f"still candidates after {_LIMIT} steps: {candidates[0].label}")
+        raise AssertionError(f"still candidates after {_LIMIT} steps: {result.labels[-1]}")
     rewriter.editor.finish()
     module.graph.lint()
     module.recompile()

@@ -21,9 +21,11 @@ from torch import fx
 from passwright.passes.effects import is_region_change
 from passwright.passes.graph import GraphView
 from passwright.passes.ops import Cat, Embedding, Linear, Slice, Split, Stack, Unbind
+from passwright.passes.parameters import parameter_only
 from passwright.passes.spec import Spec
 from passwright.scheduler.device import DeviceDescriptor
 from passwright.scheduler.estimate import Estimate, Seconds
+from passwright.scheduler.group_cost import group_seconds, is_grouped
 from passwright.scheduler.inductor import pointwise_cat_limits
 from passwright.scheduler.work import (
     PRODUCTS,
@@ -58,6 +60,7 @@ class Kind(Enum):
     GEMM = 2
     CAT = 3
     OPAQUE = 4
+    GROUP = 5
 
 
 @dataclass
@@ -73,10 +76,14 @@ class Kernel:
 class GraphCost:
     """Estimates one graph, again and again as it changes, on one device."""
 
-    def __init__(self, view: GraphView, device: DeviceDescriptor, *, training: bool) -> None:
+    def __init__(
+        self, view: GraphView, device: DeviceDescriptor, *, training: bool, folds: bool = False
+    ) -> None:
+        """`folds`: what depends on parameters alone is computed once, and costs nothing."""
         self.view = view
         self.device = device
         self.training = training
+        self.folds = folds and not training
         #: Most inputs with which a cat on a GPU is one kernel: of any kind, and simple ones.
         self.cat_limits = pointwise_cat_limits()
         self._kinds: dict[fx.Node, Kind] = {}
@@ -89,7 +96,10 @@ class GraphCost:
         kernels = 0
         home: dict[int, Kernel] = {}
         fused: dict[int, Kernel] = {}
+        folded = parameter_only(self.view) if self.folds else ()
         for node in self.view.nodes():
+            if node in folded:
+                continue
             kind = self._kind(node)
             if kind is Kind.FUSED:
                 if not self._is_inlined(node):
@@ -99,6 +109,8 @@ class GraphCost:
                 seconds, count = self._view_backward(node), 0
             elif kind is Kind.GEMM:
                 seconds, count = self._gemm(node)
+            elif kind is Kind.GROUP:
+                seconds, count = group_seconds(self.view, self.device, node, training=self.training)
             elif kind is Kind.CAT:
                 seconds, count = self._cat(node, home, fused)
             else:
@@ -123,15 +135,19 @@ class GraphCost:
 
     def _find_kind(self, node: fx.Node) -> Kind:
         spec = self.view.any_spec(node)
+        op, name = self.view.read(node), op_name(node)
+        if name.startswith("_foreach_"):
+            return Kind.OPAQUE
         if spec is None or node.op in ("placeholder", "get_attr", "output"):
             return Kind.FREE
-        op, name = self.view.read(node), op_name(node)
         if isinstance(op, (Cat, Stack)):
             return Kind.CAT
         if is_region_change(node) or (op is not None and op.is_view and self._is_view(node)):
             return Kind.FREE
         if isinstance(op, Linear) or name in PRODUCTS:
             return Kind.GEMM
+        if is_grouped(node):
+            return Kind.GROUP
         if isinstance(spec, tuple):
             free = self._is_view(node) and self.view.is_pure(node)
             return Kind.FREE if free else Kind.OPAQUE

@@ -35,6 +35,8 @@ def passwright_pass(scheduler: Scheduler, dialect: Dialect) -> CustomGraphPass:
         untouched = copy.deepcopy(graph)
         try:
             scheduler.plan_graph(graph, training=training)
+            if dialect is Dialect.ATEN:
+                lower_decomposed(graph)
         except Exception as error:
             log.warning(
                 "%s graph left as it was: %s; rerun with TORCH_LOGS=+passwright for the traceback, or"
@@ -54,6 +56,27 @@ def passwright_pass(scheduler: Scheduler, dialect: Dialect) -> CustomGraphPass:
         return digest("passwright", dialect.value, context, scheduler.settings, given)
 
     return graph_pass(run, uuid)
+
+
+def lower_decomposed(graph: fx.Graph) -> None:
+    """Calls that Inductor takes apart before it calls passes, and does not know afterwards, as what
+    it takes them apart to: a conversion, and zeros like another tensor."""
+    aten = torch.ops.aten
+    for node in graph.nodes:
+        value = node.meta.get(Dialect.ATEN.value)
+        if node.target is aten._to_copy.default and list(node.kwargs) == ["dtype"]:
+            node.args = (node.args[0], node.kwargs["dtype"])
+            node.kwargs = {}
+            node.target = torch.ops.prims.convert_element_type.default
+        elif node.target is aten.new_zeros.default and not node.kwargs and value is not None:
+            node.args = (list(value.shape), 0)
+            node.kwargs = {
+                "dtype": value.dtype,
+                "layout": torch.strided,
+                "device": value.device,
+                "pin_memory": False,
+            }
+            node.target = aten.full.default
 
 
 def _restore(graph: fx.Graph, untouched: fx.Graph) -> None:

@@ -91,6 +91,8 @@ def clone_for_compile(gm: fx.GraphModule) -> fx.GraphModule:
     more (CUDA graphs then copy them at every call) and duplicate inputs are not guarded.
     """
     clone = fx.GraphModule(gm, copy.deepcopy(gm.graph))
+    for name in vars(clone)["_buffers"].keys() & vars(gm).keys():
+        del clone._buffers[name]  # a plain tensor, of which GraphModule makes a buffer: an input
     vars(clone).update({k: v for k, v in vars(gm).items() if k not in vars(clone)})
     clone.meta = dict(gm.meta)
     inputs = (module.graph.find_nodes(op="placeholder") for module in (gm, clone))
@@ -98,6 +100,18 @@ def clone_for_compile(gm: fx.GraphModule) -> fx.GraphModule:
         if hasattr(old, "_dynamo_source"):
             new._dynamo_source = old._dynamo_source
     return clone
+
+
+def static_example(value: torch.Tensor) -> torch.Tensor:
+    """A fake tensor that stands for `value` while a graph of Dynamo's compiles, with fixed sizes.
+
+    Of a real tensor that Dynamo has not seen, AOTAutograd would make one with symbolic sizes, for which
+    no guard could then be written.
+    """
+    context = torch._guards.TracingContext.try_get()
+    if context is None or context.fake_mode is None:
+        return value
+    return context.fake_mode.from_tensor(value, static_shapes=True)
 
 
 def graph_pass(run: Callable[[fx.Graph], object], uuid: Callable[[], object]) -> CustomGraphPass:

@@ -11,6 +11,7 @@ from passwright.passes.graph import GraphView
 from passwright.passes.legality import is_written, only_user, same_gradient, undisturbed
 from passwright.passes.ops import Cat, Piece, Slice, Split
 from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
+from passwright.passes.patterns.big_cats import is_grouped
 from passwright.passes.windows import (
     Window,
     atoms,
@@ -41,6 +42,7 @@ class FlattenNestedCats(Pattern):
         "known sizes",
         "no other kind of user",
         "not more inputs in all",
+        "not a large cat in even groups (see cat_in_groups)",
         "no writes",
     )
 
@@ -51,6 +53,8 @@ class FlattenNestedCats(Pattern):
         if not readers or is_written(graph, inner.node, *inner.inputs, *readers[0]):
             return
         outers, views = readers
+        if any(is_grouped(graph, outer) for outer in outers):
+            return
         poured = [_poured(graph, inner, graph.producer(node, Cat)) for node in outers]
         windows = [w for each in poured for parts in each.values() for w in parts]
         pieces = atoms(graph, windows, inner.dim)

@@ -16,16 +16,19 @@ from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
 from passwright.passes.horizontal import HorizontalPattern
 from passwright.passes.legality import agreement, batchable, can_reshape_to, same
-from passwright.passes.ops import Cat, Embedding, Reshape, Stack
+from passwright.passes.ops import Cat, Embedding, EmbeddingBag, Reshape, Stack
 from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
 from passwright.passes.spec import static
+
+#: Most places along a cat for which a constant holds the row offset of each.
+_LONGEST_OFFSETS = 1024
 
 
 class GatherEmbeddings(Pattern):
     """Look-ups that meet in a cat or stack become one look-up in one joined table.
 
     cat([emb(i_0, t_0), emb(i_1, t_1)], -1)
-        ==>   emb(stack([i_0, i_1 + rows_0], -1), cat([t_0, t_1])).reshape(...)
+        ==>   emb(stack([i_0, i_1], -1) + [0, rows_0], cat([t_0, t_1])).reshape(...)
 
     The indices are joined as the rows were, so that nothing need be moved afterwards: stacked for a
     stack, concatenated for a cat along one of their own dims, and stacked last for a cat along the
@@ -53,7 +56,7 @@ class GatherEmbeddings(Pattern):
         for key, run in itertools.groupby(keys):
             size = len(list(run))
             members = [op for op in ops[first : first + size] if op is not None]
-            if key is not None and len(set(members)) > 1 and _fits_index(graph, members):
+            if key is not None and len(set(members)) > 1 and fits_index(graph, members):
                 shown = {"first": first, "members": size}
                 yield match(anchor, *members, first=first, members=members, parameters=shown)
             first += size
@@ -137,7 +140,7 @@ def _joins_widths(graph: GraphView, anchor: Cat | Stack) -> bool:
     return isinstance(anchor, Cat) and anchor.dim == graph.ndim(anchor.node) - 1
 
 
-def _fits_index(graph: GraphView, members: Sequence[Embedding]) -> bool:
+def fits_index(graph: GraphView, members: Sequence[Embedding | EmbeddingBag]) -> bool:
     """The index type can count the rows of all tables."""
     rows = sum(graph.shape(table)[0] for table in {op.weight for op in members})
     return rows <= torch.iinfo(graph.spec(members[0].index).dtype).max
@@ -147,20 +150,47 @@ def _joined(
     edit: GraphEditor, anchor: Cat | Stack, inputs: Sequence[fx.Node], members: Sequence[Embedding]
 ) -> tuple[fx.Node, fx.Node]:
     """(index, table) of the one look-up; a table that several members use is in it once."""
+    table, starts = joined_table(edit, members)
+    places = [
+        edit.reshape(op.index, edit.view.shape(node)[:-1])
+        for node, op in zip(inputs, members, strict=True)
+    ]
+    if isinstance(anchor, Stack) or _joins_widths(edit.view, anchor):
+        return with_offsets(edit, edit.stack(places, anchor.dim), starts, anchor.dim), table
+    sizes = [static(edit.view.shape(place)[anchor.dim]) for place in places]
+    known = [size for size in sizes if size is not None]
+    if len(known) == len(sizes) and sum(known) <= _LONGEST_OFFSETS:
+        repeated = [start for start, size in zip(starts, known, strict=True) for _ in range(size)]
+        return with_offsets(edit, edit.cat(places, anchor.dim), repeated, anchor.dim), table
+    moved = [
+        edit.add(place, start) if start else place
+        for place, start in zip(places, starts, strict=True)
+    ]
+    return edit.cat(moved, anchor.dim), table
+
+
+def joined_table(
+    edit: GraphEditor, members: Sequence[Embedding | EmbeddingBag]
+) -> tuple[fx.Node, list[int]]:
+    """All tables one below the other, and where each member's table starts there; a table that
+    several members use is in it once."""
     starts: dict[fx.Node, int] = {}
     total = 0
     for op in members:
         if op.weight not in starts:
             starts[op.weight] = total
             total += edit.view.shape(op.weight)[0]
-    places = []
-    for node, op in zip(inputs, members, strict=True):
-        index = edit.reshape(op.index, edit.view.shape(node)[:-1])
-        start = starts[op.weight]
-        places.append(edit.add(index, start) if start else index)
-    stacked = isinstance(anchor, Stack) or _joins_widths(edit.view, anchor)
-    index = edit.stack(places, anchor.dim) if stacked else edit.cat(places, anchor.dim)
-    return index, edit.cat(list(starts), 0)
+    return edit.cat(list(starts), 0), [starts[op.weight] for op in members]
+
+
+def with_offsets(edit: GraphEditor, index: fx.Node, starts: Sequence[int], dim: int) -> fx.Node:
+    """`index` with `starts[i]` added at place i of `dim`: one constant, one addition."""
+    if not any(starts):
+        return index
+    spec = edit.view.spec(index)
+    offsets = edit.constant(starts, spec.dtype, index)
+    shape = (len(starts), *(1 for _ in range(spec.ndim - dim - 1)))
+    return edit.add(index, edit.reshape(offsets, shape))
 
 
 def _has_other_users(node: fx.Node, dead: fx.Node) -> bool:

@@ -14,10 +14,10 @@ from passwright.passes.binding import TABLE
 from passwright.passes.editor import GraphEditor
 from passwright.passes.effects import is_pure
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import is_written, undisturbed
-from passwright.passes.ops import Binary, Cat, InplaceUnary, Stack
+from passwright.passes.legality import is_written, same, undisturbed
+from passwright.passes.ops import Binary, Cat, InplaceBinary, InplaceUnary, Stack
 from passwright.passes.pattern import TORCH_IR, Direction, Exactness, Match, Pattern, match
-from passwright.passes.spec import Spec
+from passwright.passes.spec import Spec, static
 
 #: Results in memory of their own, which autograd does not keep for their gradient. Overwriting a
 #: result that is kept is an error in training, and stays one.
@@ -42,6 +42,7 @@ class OutOfPlace(Pattern):
     """A pointwise function that overwrites a fresh value computes a new value instead.
 
     y = linear(x); relu_(y); use(y)   ==>   y = linear(x); z = relu(y); use(z)
+    y = a + b; y += c; use(y)         ==>   y = a + b; z = y + c; use(z)
 
     Whoever read the overwritten value later takes the new one. A write is a barrier for every other
     pattern, and an in-place op on a slice of a batch is an error in training.
@@ -49,18 +50,20 @@ class OutOfPlace(Pattern):
 
     direction = Direction.VERTICAL
     exactness = Exactness.BITWISE
-    anchors = frozenset({InplaceUnary})
+    anchors = frozenset({InplaceUnary, InplaceBinary})
     levels = frozenset({TORCH_IR})
     cleanup = True
     normalizes = True
     conditions = (
         "the value was computed in this graph, and no other value lies in its memory",
         "nothing that read the value before keeps it for its gradient",
+        "a second operand of the same type that is no larger, and lies elsewhere",
     )
 
-    def matches(self, graph: GraphView, write: InplaceUnary) -> Iterator[Match]:
-        value = write.input
-        if write.function not in _FUNCTIONS or not _is_fresh(graph, value):
+    def matches(self, graph: GraphView, write: InplaceUnary | InplaceBinary) -> Iterator[Match]:
+        value = _overwritten(write)
+        known = _fits(graph, write) if isinstance(write, InplaceBinary) else _is_known(write)
+        if not known or not _is_fresh(graph, value):
             return
         if _sharers(graph, value) != {value, write.node}:
             return
@@ -72,15 +75,42 @@ class OutOfPlace(Pattern):
             yield match(write, value)
 
     def rewrite(self, m: Match, edit: GraphEditor) -> None:
-        write, value = m.anchor.node, m.anchor.input
+        write, value = m.anchor.node, _overwritten(m.anchor)
         dtype = edit.view.spec(value).dtype
-        pure = edit.pointwise(_pure(m.anchor.function), value, dtype=dtype, **dict(m.anchor.params))
+        operands = (value, m.anchor.right) if isinstance(m.anchor, InplaceBinary) else (value,)
+        given = dict(m.anchor.params)
+        pure = edit.pointwise(_pure(m.anchor.function), *operands, dtype=dtype, **given)
         # Both are names of one tensor, and what follows the write sees what it left there.
         edit.replace(write, value)
         edit.replace(value, pure, undoing=write, where=lambda user: write < user)
         # Nobody uses the write by now: this hands its address on.
         edit.replace(write, pure, undoing=write)
         edit.remove(write)
+
+
+def _overwritten(write: InplaceUnary | InplaceBinary) -> fx.Node:
+    return write.left if isinstance(write, InplaceBinary) else write.input
+
+
+def _is_known(write: InplaceUnary) -> bool:
+    return write.function in _FUNCTIONS
+
+
+def _fits(graph: GraphView, write: InplaceBinary) -> bool:
+    """Out of place the result would have the type and shape of the value that is overwritten."""
+    value, right = graph.spec(write.left), write.right
+    if not isinstance(right, fx.Node):
+        return value.dtype.is_floating_point and type(right) in (int, float)
+    other = graph.spec(right)
+    aligned = zip(reversed(other.shape), reversed(value.shape), strict=False)
+    return (
+        other.dtype == value.dtype
+        and other.device == value.device
+        and value.dtype.is_floating_point
+        and other.ndim <= value.ndim
+        and all(static(mine) == 1 or same(mine, theirs) for mine, theirs in aligned)
+        and not graph.storages([right]) & graph.storages([write.left])
+    )
 
 
 def _pure(function: str) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torch import fx
+
 from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import is_written, may_become, same_gradient
-from passwright.passes.ops import Identity
+from passwright.passes.legality import escapes, is_written, may_become, same_gradient
+from passwright.passes.ops import Attention, Convolution, Identity, MultiHeadAttention
 from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
 
 
@@ -26,7 +28,8 @@ class RemoveIdentity(Pattern):
     normalizes = True
     conditions = (
         "an input or output of the graph does not become another output",
-        "a copy is not removed where it or its input is written",
+        "a copy is not removed where it or its input is written, or its memory is seen outside",
+        "no `contiguous` behind a kernel that lays its result as it likes (attention, convolution)",
     )
 
     def matches(self, graph: GraphView, op: Identity) -> Iterator[Match]:
@@ -34,9 +37,26 @@ class RemoveIdentity(Pattern):
             return
         if not same_gradient(graph, op.node, op.input):
             return
+        if op.node.target == "contiguous" and not _lies_as_foretold(graph, op.input):
+            return
         shared = graph.storages([op.node]) == graph.storages([op.input])
-        if shared or not is_written(graph, op.node, op.input):
+        # Of a value that is seen outside another copy would have to be made.
+        unseen = not is_written(graph, op.node, op.input) and not escapes(graph, op.node)
+        if shared or unseen:
             yield match(op, op.input)
 
     def rewrite(self, m: Match, edit: GraphEditor) -> None:
         edit.replace(m.anchor.node, m.anchor.input)
+
+
+def _lies_as_foretold(graph: GraphView, value: fx.Node) -> bool:
+    """The value lies in memory as fake tensors say, whatever kernel computes it."""
+    while True:
+        above = [n for n in value.all_input_nodes if graph.storages([n]) & graph.storages([value])]
+        if not above:
+            break
+        value = above[0]
+    if value.op in ("placeholder", "get_attr"):
+        return True
+    op = graph.read(value)
+    return op is not None and not isinstance(op, (Attention, Convolution, MultiHeadAttention))

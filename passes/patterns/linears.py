@@ -26,6 +26,7 @@ class BatchLinears(HorizontalPattern):
     from Optimus' batch_linear.
     """
 
+    lasting_key = True
     exactness = Exactness.REASSOCIATING
     anchors = frozenset({Linear})
     conditions = (
@@ -68,6 +69,7 @@ class TallLinears(HorizontalPattern):
     linear(x_i, w, b)   ==>   linear(stack(x), w, b).unbind()
     """
 
+    lasting_key = True
     exactness = Exactness.REASSOCIATING
     anchors = frozenset({Linear})
     conditions = ("the same weight and bias", "inputs of equal shape, each another value")
@@ -96,6 +98,7 @@ class WidenLinears(HorizontalPattern):
     batch_linear_lhs and cat_linear, which want equal widths or find the first pair alone.
     """
 
+    lasting_key = True
     exactness = Exactness.REASSOCIATING
     anchors = frozenset({Linear})
     conditions = ("the same input", "weights of one type, of any widths", "known widths")

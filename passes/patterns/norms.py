@@ -28,6 +28,7 @@ class BatchLayerNorms(HorizontalPattern):
     Known from Optimus' batch_layernorm. AOTAutograd takes the op apart, so Torch-IR only.
     """
 
+    lasting_key = True
     exactness = Exactness.REASSOCIATING
     anchors = frozenset({LayerNorm})
     levels = frozenset({TORCH_IR})

@@ -16,6 +16,7 @@ from passwright.passes.horizontal import HorizontalPattern
 from passwright.passes.legality import agreement
 from passwright.passes.ops import Binary, Operand, Unary
 from passwright.passes.pattern import Exactness, Match
+from passwright.passes.spec import static
 
 
 class BatchUnaries(HorizontalPattern):
@@ -28,6 +29,7 @@ class BatchUnaries(HorizontalPattern):
     batch_relu and their like.
     """
 
+    lasting_key = True
     exactness = Exactness.REASSOCIATING
     anchors = frozenset({Unary})
     conditions = ("the same function and arguments", "equal shapes and types", "no writes between")
@@ -48,6 +50,46 @@ class BatchUnaries(HorizontalPattern):
             edit.replace(op.node, output)
 
 
+class JoinUnaries(HorizontalPattern):
+    """One pointwise function of tensors of any widths becomes that function of their cat.
+
+    f(x_i)   ==>   f(cat(x, -1)).split(widths, -1)
+
+    Where the tensors are pieces of one wide GEMM the cat is that GEMM, and nothing moves.
+    """
+
+    lasting_key = True
+    exactness = Exactness.REASSOCIATING
+    anchors = frozenset({Unary})
+    conditions = (
+        "the same function and arguments",
+        "equal types, and shapes that differ in the last dim alone, which is known",
+        "no writes between",
+    )
+
+    def key(self, graph: GraphView, op: Unary) -> Hashable | None:
+        spec = graph.spec(op.input)
+        if not spec.ndim or static(spec.shape[-1]) is None:
+            return None
+        rows = tuple(map(str, spec.shape[:-1]))
+        kind = (spec.dtype, spec.device, spec.layout)
+        return (op.function, repr(op.params), rows, kind, agreement(graph, op))
+
+    def divide(self, graph: GraphView, ops: Sequence[Unary]) -> Iterable[Sequence[Unary]]:
+        return (ops,) if len({op.input for op in ops}) > 1 else ()
+
+    def rewrite(self, m: Match, edit: GraphEditor) -> None:
+        last = edit.view.ndim(m.anchor.input) - 1
+        widths = [edit.view.shape(op.input)[last] for op in m.members]
+        x = edit.cat([op.input for op in m.members], last)
+        found = edit.view.spec(x)
+        dtype = edit.view.spec(m.anchor.node).dtype
+        spec = found.fresh(found.shape, dtype) if found.is_static else None
+        y = edit.again(m.anchor.node, {m.anchor.input: x}, spec)
+        for op, output in zip(m.members, edit.split(y, widths, last), strict=True):
+            edit.replace(op.node, output)
+
+
 class BatchBinaries(HorizontalPattern):
     """One pointwise function of many pairs becomes that function of two stacks.
 
@@ -57,6 +99,7 @@ class BatchBinaries(HorizontalPattern):
     batch_aten_add and its like, which drop `alpha`.
     """
 
+    lasting_key = True
     exactness = Exactness.BITWISE
     anchors = frozenset({Binary})
     conditions = (
@@ -88,7 +131,11 @@ class BatchBinaries(HorizontalPattern):
         rank = edit.view.ndim(node)
         left = _side(edit, [op.left for op in m.members], rank)
         right = _side(edit, [op.right for op in m.members], rank)
-        given = {name: value for name, value in m.anchor.params if name in node.kwargs}
+        # An old spelling, `torch.add(x, 0.5, 2)`, gives alpha by position.
+        by_position = len(node.args) > 2
+        given = {
+            name: value for name, value in m.anchor.params if by_position or name in node.kwargs
+        }
         dtype = edit.view.spec(node).dtype
         y = edit.pointwise(node.target, left, right, dtype=dtype, **given)
         for op, output in zip(m.members, edit.unbind(y, 0), strict=True):

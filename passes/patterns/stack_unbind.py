@@ -19,6 +19,7 @@ from passwright.passes.legality import (
     is_written,
     one_grad_mode,
     stands_in,
+    stays_in_grad_mode,
     undisturbed,
 )
 from passwright.passes.ops import Cat, Op, Select, Stack, Unbind
@@ -173,7 +174,7 @@ def _stacked_run(graph: GraphView, stack: Stack, *, drops: bool) -> Iterator[Mat
 def _undisturbed_here(graph: GraphView, copy: fx.Node, parts: Sequence[fx.Node]) -> bool:
     """Nobody writes between; and a view, which carries a gradient even where none is recorded, may
     stand for the copy as far as its users can see."""
-    return undisturbed(graph, copy, *parts) and one_grad_mode(graph, copy, *copy.users)
+    return undisturbed(graph, copy, *parts) and stays_in_grad_mode(graph, copy)
 
 
 def _cut(run: Run, spec: Spec) -> list[Size]:

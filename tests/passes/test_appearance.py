@@ -76,6 +76,34 @@ def test_strides_stay_as_outsiders_see_them(sketch: Any, observer: Any, copies: 
     assert copies is None or len(cloned) == copies
 
 
+@pytest.mark.parametrize(
+    ("view", "copies"),
+    [
+        (lambda s, a: s.call("view", s.call("view", a, 2, 1, 3), 2, 3, 1), 0),
+        (lambda s, a: s.call("view", s.call("permute", a, 1, 0), 3, 1, 2), 0),
+        (lambda s, a: s.call("reshape", s.call("view", a, 1, 2, 3), 6), 0),
+        (lambda s, a: s.call("view", s.call("view", a, 2, 1, 3), 6), 2),
+        (lambda s, a: s.call("view", s.call(torch.exp, s.call("view", a, 1, 2, 3)), 6), 2),
+    ],
+    ids=["views", "view-of-permute", "reshape-of-view", "too-far", "view-of-exp-of-view"],
+)
+def test_a_view_that_other_strides_allow_too(sketch: Any, view: Any, copies: int) -> None:
+    s = sketch()
+    inputs = s.input(2, 3), s.input(2, 3)
+    values = [view(s, s.call(torch.sin, x)) for x in inputs]
+    s.output(*(s.call(torch.cat, [value]) for value in values))
+    module = finished(s, "sin sin_1", piece_of_wide)
+    assert len([n for n in module.graph.nodes if n.target is torch.clone]) == copies
+
+
+def test_a_view_that_is_seen_itself(sketch: Any) -> None:
+    s = sketch()
+    values = [s.call("view", s.call(torch.sin, s.input(2, 3)), 2, 1, 3) for _ in range(2)]
+    s.output(values[0], s.call(torch.cat, [values[1]]))
+    module = finished(s, "sin sin_1", piece_of_wide)
+    assert len([n for n in module.graph.nodes if n.target is torch.clone]) == 1
+
+
 def test_strides_that_no_copy_restores_are_refused(sketch: Any) -> None:
     s = sketch()
     x = s.input(3, 2)

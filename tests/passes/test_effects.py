@@ -220,6 +220,13 @@ def test_random(node: fx.Node) -> None:
     assert not is_region_change(node)
 
 
+def test_counting_who_uses_torch_sets_nothing() -> None:
+    """Dynamo leaves such calls in the graph, in the midst of a model."""
+    node = call(torch._C._log_api_usage_once, "!python.nn_module")
+    assert not is_region_change(node)
+    assert not is_pure(node)
+
+
 @pytest.mark.parametrize("node", REGIONS, ids=str)
 def test_region_change(node: fx.Node) -> None:
     assert is_region_change(node)

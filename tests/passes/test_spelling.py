@@ -27,6 +27,8 @@ from spellings import (
     y,
 )
 from spellings_compute import COMPUTE
+from spellings_lookups import LOOKUPS
+from spellings_lookups import NOT_READ as NOT_READ_LOOKUPS
 from spellings_movement import MOVEMENT
 from spellings_norms import NORMS
 from spellings_products import PRODUCTS
@@ -65,7 +67,7 @@ def by_function() -> list[tuple[type[Op], tuple[Any, ...], list[Spelling]]]:
     return [plain(function, targets) for (function, _), targets in groups.items()]
 
 
-ALL = MOVEMENT + COMPUTE + PRODUCTS + NORMS + by_function()
+ALL = MOVEMENT + COMPUTE + LOOKUPS + PRODUCTS + NORMS + by_function()
 
 
 class Bench:
@@ -190,6 +192,7 @@ NOT_READ = [
     sp(torch.pow, 2, x),
     sp(getattr, x, "shape"),
     sp(getattr, x, "real"),
+    *NOT_READ_LOOKUPS,
 ]
 
 

@@ -54,10 +54,15 @@ INPUTS: dict[str, dict[str, Any]] = {
     "key": {"shape": (2, 3, 7, 4)},
     "value": {"shape": (2, 3, 7, 6)},
     "mask": {"shape": (5, 7)},
+    "tokens": {"shape": (5, 3, 4)},
+    "inner": {"shape": (12, 4)},
+    "outer": {"shape": (4, 4)},
+    "square": {"shape": (5, 5)},
 }
 x, y, z, one, w, b, scale, shift, i, table, v, mean, var = map(Arg, list(INPUTS)[:13])
 signal, image, volume, taps, kernel, cube = map(Arg, list(INPUTS)[13:19])
-query, key, value, mask = map(Arg, list(INPUTS)[19:])
+query, key, value, mask = map(Arg, list(INPUTS)[19:23])
+tokens, inner, outer, square = map(Arg, list(INPUTS)[23:27])
 five = Arg("five", sp("expand", one, 4, 5, 10))
 zt = Arg("zt", sp("transpose", z, 1, 2))
 wt = Arg("wt", sp(aten.t.default, w))

@@ -124,6 +124,7 @@ NORMS: list[Case] = [
             sp("type", x, torch.int64),
             sp(aten.to.dtype, x, torch.int64),
             sp(aten._to_copy.default, x, dtype=torch.int64),
+            sp(torch.ops.prims.convert_element_type.default, x, torch.int64),
         ],
     ),
     (

@@ -12,13 +12,17 @@ from spellings import (
     b,
     cube,
     image,
+    inner,
     kernel,
     key,
     mask,
+    outer,
     query,
     signal,
     sp,
+    square,
     taps,
+    tokens,
     v,
     value,
     volume,
@@ -27,7 +31,7 @@ from spellings import (
     zt,
 )
 
-from passwright.passes.ops import Attention, Convolution, Einsum, Matmul
+from passwright.passes.ops import Attention, Convolution, Einsum, Matmul, MultiHeadAttention
 
 PRODUCTS: list[Case] = [
     (
@@ -45,6 +49,9 @@ PRODUCTS: list[Case] = [
             sp("mm", x, v),
             sp(aten.matmul.default, x, v),
             sp(aten.mm.default, x, v),
+            sp(torch.tensordot, x, v, 1),
+            sp(torch.tensordot, x, v, dims=([-1], [0])),
+            sp(torch.tensordot, a=x, b=v, dims=[(1,), (-2,)]),
         ],
     ),
     (
@@ -65,6 +72,31 @@ PRODUCTS: list[Case] = [
             sp(torch.einsum, "bij, bkj -> bik", [z, z]),
             sp(torch.functional.einsum, "bij,bkj->bik", z, z),
             sp(aten.einsum.default, "bij,bkj->bik", [z, z]),
+        ],
+    ),
+    (
+        Einsum,
+        ("abc,dbf->acdf", (z, z)),
+        [sp(torch.tensordot, z, z, ([1], [-2])), sp(torch.tensordot, z, z, dims=[[-2], [1]])],
+    ),
+    (
+        MultiHeadAttention,
+        (tokens, True, 0.0, False),
+        [
+            sp(
+                F.multi_head_attention_forward,
+                *(tokens, tokens, tokens, 4, 2, inner, None, None, None, False, 0.5, outer, None),
+                *(False, None, False, square),
+            ),
+            sp(
+                F.multi_head_attention_forward,
+                *(tokens, tokens, tokens, 4, 2, inner, None, None, None, False),
+                dropout_p=0.0,
+                out_proj_weight=outer,
+                out_proj_bias=None,
+                attn_mask=square,
+                need_weights=False,
+            ),
         ],
     ),
     (

@@ -15,6 +15,8 @@ from passwright.passes.patterns.embeddings import EmbeddingsOfOneTable, GatherEm
 from passwright.passes.testing import rewrite
 
 aten = torch.ops.aten
+#: How the offsets of joined tables read in the graph.
+LIFT = "aten.lift_fresh_copy.default"
 GATHER, ONE_TABLE = GatherEmbeddings(), EmbeddingsOfOneTable()
 
 
@@ -66,12 +68,16 @@ def test_the_joined_rows_lie_as_the_cat_wants_them(
     assert [label.split(" @ ")[0] for label in result.labels] == [
         "gather_embeddings{first=0,members=3}"
     ]
-    # The offsets of tables two and three, indices together, tables together, one look-up.
+    # Indices together, the offsets of all tables, tables together, one look-up.
+    stacked = join is torch.stack or bool(moves)
+    rank = len(shape) + stacked
+    last = bool(moves) or dim % (len(shape) + 1 + (join is torch.stack)) == rank - 1
     assert sorted(result.calls) == sorted(
         [
+            "stack" if stacked else "cat",
+            LIFT,
+            *([] if last else ["reshape"]),
             "add",
-            "add",
-            "stack" if join is torch.stack or moves else "cat",
             "cat",
             "embedding",
             *moves,
@@ -96,7 +102,7 @@ def test_stack_spelled_as_cat(sketch: Any, applied: Any) -> None:
     rows = [s.call("unsqueeze", row, 1) for row in lookups(s, 4, 4, 5)]
     s.output(s.call("flatten", s.call(torch.concat, rows, dim=1), start_dim=1))
     calls = applied(s, GATHER).calls
-    assert sorted(calls) == [".flatten", "add", "add", "cat", "embedding", "stack"]
+    assert sorted(calls) == [".flatten", "add", LIFT, "cat", "embedding", "stack"]
 
 
 def test_reshaped_rows(sketch: Any, applied: Any) -> None:

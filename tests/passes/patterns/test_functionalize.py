@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -285,3 +286,55 @@ def test_left_alone(sketch: Any, applied: Any, case: Callable[..., fx.Node]) -> 
     value = case(s, s.input(3, 4))
     s.output(value)
     assert applied(s, PURE, gradients=False).labels == []
+
+
+# ---- two operands
+
+
+@pytest.mark.parametrize("spelling", ["add_", "sub_", "mul_", "div_", operator.iadd])
+def test_in_place_with_a_second_operand(sketch: Any, applied: Any, spelling: Any) -> None:
+    """`logit += other`, as public models add up their parts."""
+    s = sketch()
+    z = linear(s, s.input(3, 4, requires_grad=True))
+    written = s.call(spelling, z, s.call(torch.exp, s.input(4)))
+    s.output(s.call(torch.sin, z), s.call(torch.cos, written))
+    result = applied(s, PURE)
+    name = getattr(spelling, "__name__", str(spelling)).strip("_").removeprefix("i")
+    assert result.calls.count(name) == 1
+    assert [line.split(" = ")[1] for line in result.after[-3:-1]] == [
+        f"sin(pw0_{name})",
+        f"cos(pw0_{name})",
+    ]
+
+
+def test_in_place_with_a_number(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    z = linear(s, s.input(3, 4, requires_grad=True))
+    s.output(s.call("add_", z, 2, alpha=3))
+    result = applied(s, PURE)
+    assert result.after[-2:] == ["pw0_add = add(linear, 2, alpha=3)", "return (pw0_add)"]
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        lambda s, _: s.input(3, 4, dtype=torch.float64),
+        lambda _, z: z,
+        lambda s, _: s.input(3, 4, dtype=torch.int64),
+    ],
+    ids=["wider", "of the same memory", "integers"],
+)
+def test_other_second_operands_stay_in_place(sketch: Any, applied: Any, right: Any) -> None:
+    s = sketch()
+    z = linear(s, s.input(3, 4))
+    s.output(s.call("add_", z, right(s, z)))
+    result = applied(s, PURE, gradients=False)
+    assert result.after == result.before
+
+
+def test_an_input_is_overwritten_all_the_same(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x = s.input(3, 4)
+    s.output(s.call("add_", x, 1))
+    result = applied(s, PURE)
+    assert result.after == result.before

@@ -74,6 +74,16 @@ def test_a_written_value_keeps_its_copy() -> None:
     assert result.count("dropout") == 1
 
 
+def test_what_is_seen_outside_is_not_copied_instead() -> None:
+    """Compiled, a dropout that is off copies; a clone in its place would gain nothing."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, 0.5, False).mT
+
+    result = rewrite(fn, [torch.randn(3, 4)], IDENTITY)
+    assert result.after == result.before
+
+
 def test_in_aten() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         return torch.exp(torch.tanh(x).contiguous())
@@ -92,3 +102,13 @@ def test_frees_an_in_place_op_before_it() -> None:
     result = rewrite(fn, inputs, IDENTITY, OutOfPlace())
     assert result.calls == ["linear", "relu", "mul"]
     result.check()
+
+
+def test_contiguous_behind_attention_stays() -> None:
+    """Which kernel runs, and so how its result lies in memory, is decided later."""
+
+    def fn(q: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, q, q).contiguous() * 2
+
+    result = rewrite(fn, [torch.randn(2, 3, 5, 4)], IDENTITY)
+    assert result.count(".contiguous") == 1
