@@ -29,7 +29,7 @@ from passwright.scheduler.inductor import pointwise_cat_limits
 
 #: Up to so many nodes, a graph gets all the rehearsals that the settings allow.
 _USUAL_SIZE = 250
-_VERSION = 4
+_VERSION = 5
 _NOTHING = Interval(0.0, 0.0, 0.0)
 
 
@@ -37,9 +37,15 @@ class AnalyticGainModel(GainModel):
     """Roofline time plus launch cost plus copy cost, forward and in training backward."""
 
     def __init__(
-        self, device: DeviceDescriptor, *, lookahead: int = 4, max_rehearsals: int = 400
+        self,
+        device: DeviceDescriptor,
+        *,
+        lookahead: int = 4,
+        max_rehearsals: int = 400,
+        folds: bool = False,
     ) -> None:
         self.device = device
+        self.folds = folds
         self.lookahead = lookahead
         self.max_rehearsals = max_rehearsals
         self._left: int | None = None
@@ -48,7 +54,8 @@ class AnalyticGainModel(GainModel):
     @property
     def version(self) -> str:
         limits = pointwise_cat_limits()
-        return digest("analytic", _VERSION, self.device.key(), self.lookahead, limits)
+        device = self.device.key()
+        return digest("analytic", _VERSION, device, self.lookahead, self.folds, limits)
 
     def stop_when(self, late: Callable[[], bool]) -> None:
         self._late = late
@@ -63,10 +70,12 @@ class AnalyticGainModel(GainModel):
     ) -> list[Prediction]:
         """Rehearses candidates, largest first; alike ones once.
 
+        Where a part of a batch leads is not asked: nowhere that the whole batch does not.
+
         A rehearsal takes time in proportion to the graph, so a graph of more than `_USUAL_SIZE`
         nodes gets fewer of them. When they are used up, the rest is refused unseen.
         """
-        cost = GraphCost(rewriter.view, self.device, training=training)
+        cost = GraphCost(rewriter.view, self.device, training=training, folds=self.folds)
         before = cost.estimate()
         if not ahead:
             return [self._predict(rewriter, c, cost, before, 0) for c in candidates]
@@ -75,11 +84,16 @@ class AnalyticGainModel(GainModel):
             self._left = self.max_rehearsals * _USUAL_SIZE // max(size, _USUAL_SIZE)
         alike: dict[Hashable, Prediction] = {}
         found: dict[str, Prediction] = {}
+        wholes: dict[str, list[set[fx.Node]]] = {}
         for candidate in sorted(candidates, key=lambda c: (-len(c.match.nodes), c.order)):
             key = _likeness(candidate, rewriter.view)
             if key not in alike or alike[key].refused:
+                larger = wholes.setdefault(candidate.pattern.name(), [])
+                nodes = set(candidate.match.nodes)
+                depth = 0 if any(nodes < whole for whole in larger) else self.lookahead
+                larger.append(nodes)
                 alike[key] = self._refusal() or self._predict(
-                    rewriter, candidate, cost, before, self.lookahead
+                    rewriter, candidate, cost, before, depth
                 )
                 found[candidate.label] = alike[key]
             else:

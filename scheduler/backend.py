@@ -11,9 +11,10 @@ from typing import Any
 
 from torch import fx
 
+from passwright.scheduler.fold import compile_folded
 from passwright.scheduler.graph_pass import aten_passes
 from passwright.scheduler.inductor import compile_with_inductor, known_options
-from passwright.scheduler.optimize import Scheduler
+from passwright.scheduler.optimize import Scheduler, is_training
 from passwright.scheduler.settings import Settings, unknown_name
 
 
@@ -36,10 +37,15 @@ def passwright(
     scheduler = Scheduler.of(settings)
     passes = aten_passes(scheduler)
 
-    def compile_module(module: fx.GraphModule) -> Callable[..., Any]:
+    def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return compile_with_inductor(
-            module, example_inputs, mode=mode, options=inductor_options, passes=passes
+            module, inputs, mode=mode, options=inductor_options, passes=passes
         )
+
+    def compile_module(module: fx.GraphModule) -> Callable[..., Any]:
+        if settings.fold_parameters and not is_training(module.graph):
+            return compile_folded(module, example_inputs, compile_graph)
+        return compile_graph(module, example_inputs)
 
     if settings.mode == "tune":
         from passwright.scheduler.tune import tune_graph

@@ -83,6 +83,7 @@ class Scheduler:
             device,
             lookahead=self.settings.lookahead,
             max_rehearsals=self.settings.max_rehearsals // share,
+            folds=self.settings.fold_parameters,
         )
 
     def context(self, device: DeviceDescriptor) -> str:

@@ -41,6 +41,11 @@ class Settings:
     patterns: tuple[str, ...] = _doc((), "Only these patterns, by name; empty means all.")
     without: tuple[str, ...] = _doc((), "Not these patterns.")
     relaxed: bool = _doc(False, "Allow patterns that lower precision.")
+    fold_parameters: bool = _doc(
+        False,
+        "Inference: compute what depends on parameters alone (joined weights and tables) once and keep"
+        " it. Takes memory for the copies, and does not notice writes through `parameter.data`.",
+    )
     plan: str = _doc("", "A plan file to replay, instead of the one in the plan store.")
     plan_directory: str = _doc("", "Where plans are kept; empty: `passwright` in Inductor's cache.")
     min_gain: float = _doc(
