@@ -20,6 +20,9 @@ from passwright.passes.compare import Distance, Triple, distances, other_values
 
 #: Runs with shaken parameters.
 _SHAKEN = 8
+#: Rounding of a factor of a float32 product on a GPU, by torch's float32 matmul precision: "high"
+#: allows TF32 (10 bits of mantissa), "medium" bfloat16 (7 bits). A backend may use it or not.
+_PRODUCT_EPS = {"highest": torch.finfo(torch.float32).eps, "high": 2.0**-10, "medium": 2.0**-7}
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,8 @@ def oracle(
 def shaken(
     module: nn.Module, inputs: tuple[Any, ...], *, train: bool, seed: int = 0
 ) -> list[Observation]:
-    """The float64 run again, several times, with every parameter off by a rounding to float32.
+    """The float64 run again, several times, with every parameter off by a rounding: to float32, or
+    on a GPU to the type in which torch may multiply.
 
     How far these lie apart is how well the model is conditioned: where an input of a ReLU is nearly
     0, any rounding may let it pass or not, and a gradient jumps.
@@ -118,10 +122,15 @@ def shaken(
         with torch.no_grad():
             for parameter in double.parameters():
                 noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-                parameter.mul_(1 + torch.finfo(torch.float32).eps * noise.to(parameter.device))
+                parameter.mul_(1 + _rounding(parameter) * noise.to(parameter.device))
         run = oracle(double, inputs, train=train, seed=seed)
         found += [run] if run is not None else []
     return found
+
+
+def _rounding(parameter: Tensor) -> float:
+    precision = torch.get_float32_matmul_precision() if parameter.is_cuda else "highest"
+    return _PRODUCT_EPS[precision]
 
 
 def agreement(

@@ -8,7 +8,6 @@ have fewer fields here, unless all are asked for.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import re
 import tempfile
 import time
@@ -31,6 +30,7 @@ from passwright.training import demo_table, workloads
 from passwright.training.demo_report import Report, Row, State, load, save
 from passwright.training.demo_rows import STOPPED, TIME_LIMIT, Limits, ProcessWorker, Rows, Worker
 from passwright.training.demo_worker import Job, work
+from passwright.training.processes import cores
 
 __all__ = ["Request", "demo", "load", "show"]
 
@@ -195,9 +195,7 @@ def _launcher(device: torch.device) -> Callable[[Job], Worker]:
 
 def limits_for(device: torch.device, seconds: float | None) -> Limits:
     """As many compiles at a time as there are cores, as many models as there is memory."""
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    parallel = cores if device.type == "cpu" else max(1, min(8, cores // 2))
+    parallel = cores() if device.type == "cpu" else max(1, min(8, cores() // 2))
     alive = max(1, int(_available_bytes() * 0.8 / _WORKER_BYTES[device.type]))
     return Limits(seconds, min(parallel, alive), alive)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from passwright.training.demo_worker import warm_up
+from passwright.training import demo_worker  # noqa: F401 (rows need it imported)
+from passwright.training.processes import warm_up
 
 _nowhere = os.open(os.devnull, os.O_WRONLY)
 os.dup2(_nowhere, 1)

@@ -153,7 +153,7 @@ class Report:
 
     def to_json(self) -> str:
         """Everything, raw blocks included."""
-        return json.dumps(_finite(asdict(self)), indent=1, sort_keys=True, allow_nan=False) + "\n"
+        return json.dumps(finite(asdict(self)), indent=1, sort_keys=True, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Report:
@@ -170,8 +170,13 @@ class Report:
 
 def save(report: Report, path: Path) -> None:
     """Writes the report in one piece."""
+    write(report.to_json(), path)
+
+
+def write(text: str, path: Path) -> None:
+    """Writes a file in one piece or not at all."""
     part = path.with_name(path.name + ".part")
-    part.write_text(report.to_json(), encoding="utf-8")
+    part.write_text(text, encoding="utf-8")
     part.replace(path)
 
 
@@ -187,9 +192,10 @@ def load(path: Path) -> Report:
         ) from error
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A value for JSON, which has no infinity and no NaN: null stands for them."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

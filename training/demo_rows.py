@@ -6,8 +6,6 @@ Policy only: what a worker does is `demo_worker.work`, how one is started the ca
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -18,29 +16,17 @@ from typing import Any, Protocol
 
 from passwright.training.demo_report import Row, State
 from passwright.training.demo_worker import DEFAULT, Job
+from passwright.training.processes import ProcessWorker, Worker, received
 
-#: Seconds that measuring one row may take beyond what it was allowed, and within which a worker that
-#: was asked to stop must do so.
+#: Seconds that measuring one row may take beyond what it was allowed.
 _GRACE = 20.0
 _TICK = 0.5
-#: A worker that has nothing left to do must have ended by itself within this.
-_GOODBYE = 5.0
 #: Measuring takes this much of what it is allowed, first calls and messages included.
 _OVER = 1.25
 
 TIME_LIMIT, STOPPED = "time limit", "stopped"
 
-
-class Worker(Protocol):
-    """A started job: its messages come over `connection`."""
-
-    connection: Connection
-
-    def stop(self, *, at_once: bool = False) -> None:
-        """Ends it; unless `at_once`, one that has nothing left to do ends by itself."""
-
-    def last_words(self) -> str:
-        """What it left behind, where it ended without a message."""
+__all__ = ["STOPPED", "TIME_LIMIT", "Limits", "ProcessWorker", "Reporter", "Rows", "Worker"]
 
 
 class Reporter(Protocol):
@@ -136,7 +122,7 @@ class Rows:
 
     def _receive(self, connection: Connection) -> None:
         job, worker = self._compiling.pop(connection)
-        message = _received(connection, worker)
+        message = received(worker)
         if "compiled" not in message:
             worker.stop()
             self._record(_row(job, State.FAILED, message["failed"]), job)
@@ -173,7 +159,7 @@ class Rows:
             worker.connection.send("measure")
         if not worker.connection.poll(job.measure_seconds + _GRACE):
             return _row(job, State.FAILED, "measuring does not end", compiled)
-        message = _received(worker.connection, worker)
+        message = received(worker)
         if "measured" not in message:
             return _row(job, State.FAILED, message["failed"], compiled)
         return _row(job, State.MEASURED, compiled=compiled, measured=message["measured"])
@@ -194,14 +180,6 @@ class Rows:
         yield from (worker for _, worker, _ in self._compiled)
 
 
-def _received(connection: Connection, worker: Worker) -> dict[str, Any]:
-    try:
-        message: dict[str, Any] = connection.recv()
-    except (EOFError, OSError):
-        return {"failed": worker.last_words()}
-    return message
-
-
 def _row(
     job: Job,
     state: State,
@@ -220,49 +198,3 @@ def _summary(row: Row) -> str:
         return "no step chosen"
     gain = row.gain
     return f"{gain.speedup:.2f}x" if gain else "could not be measured"
-
-
-class ProcessWorker:
-    """A job in a process of its own."""
-
-    def __init__(self, context: Any, work: Callable[[Job, Connection], None], job: Job) -> None:
-        self._job = job
-        self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=work, args=(job, theirs), daemon=True)
-        self._process.start()
-        theirs.close()
-
-    def stop(self, *, at_once: bool = False) -> None:
-        """Ends it with the compilers that it has started."""
-        with suppress(OSError):
-            self.connection.send("goodbye")
-        self.connection.close()
-        if not at_once:
-            self._process.join(_GOODBYE)
-        if self._process.is_alive():
-            self._signal(signal.SIGTERM)
-            self._process.join(_GRACE)
-        if self._process.is_alive():
-            self._signal(signal.SIGKILL)
-            self._process.join()
-
-    def _signal(self, number: signal.Signals) -> None:
-        pid = self._process.pid
-        with suppress(ProcessLookupError):
-            if pid is not None and os.getpgid(pid) == pid:  # it has made itself a group
-                os.killpg(pid, number)
-            else:
-                self._process.kill()
-
-    def last_words(self) -> str:
-        self._process.join(_GRACE)
-        code = self._process.exitcode
-        how = f"the worker ended with exit code {code}"
-        if code is not None and code < 0:
-            how = f"the worker was killed by signal {-code}"
-        try:
-            lines = self._job.log.read_text(encoding="utf-8", errors="replace").split("\n")
-        except OSError:
-            lines = []
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f"{how}: {last}" if last else how

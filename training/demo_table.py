@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from passwright.scheduler.comparison import Gain
 from passwright.scheduler.gain import Interval
@@ -80,12 +80,16 @@ def speedup(gain: Gain) -> str:
 
 
 def _agrees(row: Row) -> str:
-    verdict = row.agreement
+    return verdict_text(row.agreement, row.default_agreement)
+
+
+def verdict_text(verdict: dict[str, Any] | None, default: dict[str, Any] | None) -> str:
+    """Whether a variant agrees with eager, beside what default compile does; it starts with NO where
+    the variant is wrong."""
     if verdict is None:
         return ""
     if verdict["ok"]:
         return "yes"
-    default = row.default_agreement
     if default is not None and not default["ok"]:
         # Not of our making where plain Inductor is as far from eager: a ReLU at its kink, say.
         errors = [max(v["output_error"], v["gradient_error"]) for v in (verdict, default)]

@@ -21,6 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from passwright.training.processes import into_log, warm_up
+
 DEFAULT, PASSWRIGHT = "default", "passwright"
 
 
@@ -60,12 +62,7 @@ class Job:
 def work(job: Job, connection: Connection) -> None:
     """The life of a worker process. Sends {"compiled": ...}, awaits the word "measure" (any other
     ends it), sends {"measured": ...}; {"failed": why} in place of either."""
-    os.setpgrp()  # so that it can be ended together with the compilers that it runs
-    Path(job.directory).mkdir(parents=True, exist_ok=True)
-    log = os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    # Libraries and compilers print; the table is not the place for that.
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    into_log(job.log)
     try:
         prepared = Prepared(job)
         connection.send({"compiled": prepared.compile()})
@@ -190,36 +187,6 @@ class Prepared:
         if self.job.train:
             return training_step(compiled, self.inputs, seed=self.job.seed)
         return inference_step(compiled, self.inputs)
-
-
-def warm_up(device: str, *, threads: int) -> None:
-    """Imports what compiling imports, and compiles a small model with the usual kinds of op, so that
-    the first compile that is timed does not pay for what only the first pays. Done once a process.
-    """
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1" if device == "cpu" else "4")
-    import torch
-
-    from passwright.scheduler.inductor import fresh_cache, warm_toolchain
-
-    torch.set_num_threads(threads)
-    if _warm:
-        return
-    _warm.append(device)
-    warm_toolchain(device)
-    table, layer = torch.nn.Embedding(8, 8, device=device), torch.nn.Linear(16, 16, device=device)
-
-    def model(ids: torch.Tensor) -> torch.Tensor:
-        joined = torch.cat([table(ids), table(ids + 1)], dim=1)
-        x = torch.nn.functional.layer_norm(layer(joined), [16])
-        first, second = torch.split(x, 8, dim=1)
-        return torch.relu(first) * torch.softmax(second, dim=1)
-
-    ids = torch.arange(4, device=device)
-    with fresh_cache(), torch.no_grad():
-        torch.compile(model)(ids)
-
-
-_warm: list[str] = []
 
 
 @contextmanager

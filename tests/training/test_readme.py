@@ -16,6 +16,12 @@ def test_tables_are_those_of_the_committed_runs() -> None:
     assert with_tables(text, ROOT) == text
 
 
+def test_the_bench_is_the_committed_one() -> None:
+    text = (ROOT / "docs" / "headroom.md").read_text(encoding="utf-8")
+    assert text.count("<!-- bench ") == 1
+    assert with_tables(text, ROOT / "docs") == text
+
+
 def test_a_table_typed_by_hand_would_be_found_out() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     forged = text.replace("own:split_cat", "own:splitcat")

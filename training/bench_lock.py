@@ -1,0 +1,70 @@
+"""One device for many processes: all may use it together, and one at a time has it alone to measure.
+
+A file lock in the run's directory, shared or exclusive, so that a process that dies gives it back.
+Who wants the device alone waits behind a gate for those that use it, while new ones wait behind the
+gate for him; otherwise he might wait for ever.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class DeviceLock:
+    """The lock as one process sees it. Not for several threads."""
+
+    def __init__(self, directory: Path) -> None:
+        self._gate, self._device = (directory / name for name in ("gate.lock", "device.lock"))
+        self._held: int | None = None
+
+    def share(self) -> None:
+        """From now on this process may use the device; nothing is done if it may already."""
+        if self._held is None:
+            self._take(fcntl.LOCK_SH)
+
+    def release(self) -> None:
+        """From now on it may not."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else uses the device meanwhile; afterwards this process does not either."""
+        self.release()
+        self._take(fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            self.release()
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """This process uses the device meanwhile."""
+        self.share()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _take(self, kind: int) -> None:
+        gate = _open(self._gate)
+        try:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            device = _open(self._device)
+            try:
+                fcntl.flock(device, kind)
+            except BaseException:
+                os.close(device)
+                raise
+            self._held = device
+        finally:
+            os.close(gate)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)

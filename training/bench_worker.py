@@ -1,0 +1,341 @@
+"""A worker of the benchmark: imports torch once, then answers one question after another.
+
+It keeps the models of the last questions, captures their graphs, and compiles and measures variants of
+them. While it compiles, it leaves the device to others; while it measures, nobody else has it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from passwright.scheduler.plan import Plan
+from passwright.training.bench_lock import DeviceLock
+from passwright.training.bench_macros import NOTHING, State
+from passwright.training.greedy import Proposal, Trial
+from passwright.training.processes import into_log, warm_up
+
+if TYPE_CHECKING:
+    from torch import fx
+
+#: Models that a worker keeps.
+_KEPT = 2
+#: Of one variant in the search: blocks, seconds each, and seconds in all.
+_BLOCKS, _BLOCK_SECONDS = 6, 0.02
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model in one mode, and how it is to be run."""
+
+    model: str
+    train: bool
+    batch: int | None = None
+    device: str = "cpu"
+    seed: int = 0
+    relaxed: bool = False
+    #: Inference: rewritten graphs keep what depends on parameters alone.
+    fold: bool = False
+    #: torch's float32 matmul precision.
+    precision: str = "highest"
+    #: Seconds of measuring: of one variant in the search, and of the last comparison.
+    trial_seconds: float = 2.0
+    final_seconds: float = 6.0
+
+    @property
+    def phase(self) -> str:
+        return "train" if self.train else "infer"
+
+    @property
+    def title(self) -> str:
+        return f"{self.model} {self.phase}"
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A place for a worker: the run's directory, and what is the worker's own."""
+
+    directory: str
+    number: int
+    device: str
+    threads: int
+
+    @property
+    def log(self) -> Path:
+        return Path(self.directory) / f"worker-{self.number}.txt"
+
+
+@dataclass(frozen=True)
+class Question:
+    """`kind` is the method of `Answers` to call, with the arguments."""
+
+    kind: str
+    task: Task
+    arguments: tuple[Any, ...] = ()
+
+
+def work(seat: Seat, connection: Connection) -> None:
+    """The life of a worker: for each Question {"answer": ...}, or {"failed": why}; with "ends" where
+    the worker is of no more use."""
+    into_log(seat.log)
+    try:
+        answers = Answers(seat)
+        while isinstance(question := connection.recv(), Question):
+            message = _answered(answers, question)
+            ends = answers.unusable()
+            connection.send(message | ({"ends": True} if ends else {}))
+            if ends:
+                return
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):  # nobody waits for the answer any more
+        sys.exit(1)
+
+
+def _answered(answers: Answers, question: Question) -> dict[str, Any]:
+    try:
+        return {"answer": getattr(answers, question.kind)(question.task, *question.arguments)}
+    except Exception as error:
+        import traceback
+
+        from passwright.scheduler.commands.console import cause
+
+        traceback.print_exc()
+        return {"failed": cause(error)}
+    finally:
+        answers.tidy_up()
+
+
+class Answers:
+    """What a worker can be asked."""
+
+    def __init__(self, seat: Seat) -> None:
+        import torch
+
+        directory = Path(seat.directory)
+        # One for all workers; of the user's own, several runs can profit.
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(directory / "cache"))
+        self.directory, self.device = directory, torch.device(seat.device)
+        self.lock = DeviceLock(directory)
+        torch.set_num_threads(seat.threads)
+        if self.device.type == "cpu":
+            os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+        else:
+            with self.lock.shared():
+                warm_up(seat.device, threads=seat.threads)
+        self._models: dict[Task, Model] = {}
+
+    # ---- questions
+
+    def start(self, task: Task) -> dict[str, Any]:
+        """The planner's plans, and proposals to start from."""
+        from passwright.training.bench_propose import starts
+
+        model = self.model(task)
+        plans, proposals = starts(model.captured(), task, self.directory)
+        return {"plans": plans, "proposals": proposals}
+
+    def neighbours(
+        self, task: Task, plans: Sequence[Plan], of: State, seconds: float
+    ) -> dict[str, Any]:
+        """The states beside that state, as many as the seconds allow."""
+        from passwright.training.bench_propose import neighbours
+
+        found, cut = neighbours(self.model(task).captured(), task, plans, of, seconds)
+        return {"proposals": found, "cut": cut}
+
+    def trial(self, task: Task, plans: Sequence[Plan], proposal: Proposal, combo: bool) -> Trial:
+        """Compiles and measures one state."""
+        from passwright.scheduler.timing import compare
+
+        model = self.model(task)
+        made = model.compile(proposal.state, plans, combo=combo)
+        with self.lock.alone():
+            comparison = compare(
+                {"": model.subject.step(made.run)},
+                baseline="",
+                device=self.device,
+                blocks=_BLOCKS,
+                block_seconds=_BLOCK_SECONDS,
+                time_limit=task.trial_seconds,
+                wall=False,
+            )
+        timing, again = comparison.timings.get(""), comparison.again
+        trial = Trial(
+            proposal.state.label,
+            combo,
+            proposal.digest,
+            proposal.predicted,
+            kernels=made.kernels,
+            compile_seconds=round(made.seconds, 2),
+            steps=len(made.steps),
+        )
+        if timing is None or again is None or not timing.blocks:
+            return replace(trial, why="; ".join(comparison.censored.values()) or "not measured")
+        both = replace(timing, blocks=(*timing.blocks, *again.blocks))
+        return replace(trial, seconds=both.median, blocks=both.blocks, method=both.method)
+
+    def final(
+        self, task: Task, plans: Sequence[Plan], ours: State, ours_combo: State
+    ) -> dict[str, Any]:
+        """Default and ours, each with and without combo kernels, in interleaved blocks."""
+        from passwright.training.bench_final import final
+
+        return final(self.model(task), plans, ours, ours_combo)
+
+    # ---- keeping house
+
+    def model(self, task: Task) -> Model:
+        """The model, built anew if it is not among those kept."""
+        found = self._models.pop(task, None)
+        if found is None:
+            while len(self._models) >= _KEPT:
+                del self._models[next(iter(self._models))]
+            found = Model(task, self.lock)
+        self._models[task] = found
+        return found
+
+    def tidy_up(self) -> None:
+        """Forgets what was compiled, so that the next compile starts afresh."""
+        import torch
+
+        torch._dynamo.reset()
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.lock.release()
+
+    def unusable(self) -> bool:
+        """The process can do nothing more on its device: an illegal access ends a CUDA context."""
+        import torch
+
+        if self.device.type == "cuda":
+            try:
+                torch.cuda.synchronize()
+            except Exception:
+                return True
+        return False
+
+
+@dataclass(frozen=True)
+class Made:
+    """A compiled variant."""
+
+    run: Callable[..., Any]
+    #: Labels of the steps.
+    steps: tuple[str, ...]
+    kernels: int
+    #: Of compiling and of the first call.
+    seconds: float
+
+
+class Model:
+    """A model with its inputs, on the device."""
+
+    def __init__(self, task: Task, lock: DeviceLock) -> None:
+        import torch
+
+        from passwright.scheduler.commands.models import load_model
+        from passwright.training import workloads
+        from passwright.training.agreement import without_dropout
+
+        self.task, self.lock = task, lock
+        self.device = torch.device(task.device)
+        torch.set_float32_matmul_precision(task.precision)
+        with lock.shared():
+            self.subject = load_model(
+                task.model,
+                workloads.build,
+                batch=task.batch,
+                seed=task.seed,
+                device=self.device,
+                train=task.train,
+            )
+            without_dropout(self.subject.module)
+        self._captured: list[fx.GraphModule] | None = None
+
+    def captured(self) -> list[fx.GraphModule]:
+        """The Torch-IR graphs, as Dynamo hands them to a backend."""
+        import torch
+
+        from passwright.scheduler.inductor import clone_for_compile
+
+        if self._captured is None:
+            graphs: list[fx.GraphModule] = []
+
+            def backend(gm: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+                graphs.append(clone_for_compile(gm))
+                return self._guarded(gm.forward)
+
+            torch._dynamo.reset()
+            self.subject.step(torch.compile(self.subject.module, backend=backend))()
+            self.lock.release()
+            self._captured = graphs
+        torch.set_float32_matmul_precision(self.task.precision)
+        return self._captured
+
+    def compile(self, state: State, plans: Sequence[Plan], *, combo: bool) -> Made:
+        """Compiles the model, each graph rewritten by the state, and calls it once."""
+        import torch
+
+        from passwright.passes.table import default_table
+        from passwright.scheduler.fold import compile_folded
+        from passwright.scheduler.inductor import (
+            capture_kernels,
+            clone_for_compile,
+            compile_with_inductor,
+            eager_backward,
+        )
+        from passwright.training.bench_macros import apply_state
+
+        steps: list[str] = []
+        options = {"combo_kernels": True} if combo else {}
+
+        def compile_graph(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            return compile_with_inductor(gm, inputs, options=options)
+
+        def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            with self._compiling():
+                module = gm
+                if state != NOTHING:
+                    module = clone_for_compile(gm)
+                    steps.extend(apply_state(module.graph, state, default_table(), plans))
+                    module.recompile()
+                if self.task.fold and not self.task.train and state != NOTHING:
+                    return self._guarded(compile_folded(module, inputs, compile_graph))
+                return self._guarded(compile_graph(module, inputs))
+
+        torch.set_float32_matmul_precision(self.task.precision)
+        run = torch.compile(self.subject.module, backend=backend)
+        begin = time.perf_counter()
+        with eager_backward(), capture_kernels() as kernels:
+            self.subject.step(run)()
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()
+        seconds = time.perf_counter() - begin
+        self.lock.release()
+        own = "loops" if self.device.type == "cpu" else "fused"
+        count = sum(graph.extern + getattr(graph, own) for graph in kernels)
+        return Made(run, tuple(steps), count, seconds)
+
+    def _guarded(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+        """`inner`, which uses the device, and says so."""
+
+        def run(*arguments: Any) -> Any:
+            self.lock.share()
+            return inner(*arguments)
+
+        return run
+
+    @contextmanager
+    def _compiling(self) -> Iterator[None]:
+        """Leaves a GPU to others. On a CPU, compiling is using the device."""
+        self.lock.release()
+        with self.lock.shared() if self.device.type == "cpu" else nullcontext():
+            yield
