@@ -217,7 +217,7 @@ class GraphEditor(FakeRuns, Sinking, Builders, Constants):
                 raise IllegalRewrite(f"{node.format_node()} has an effect, and may not be inserted")
             if spec is None or self.view.mode(region).autocasts:
                 spec = self._run_fake(node, region)
-            elif spec == ():
+            elif spec == () and may is only_writes:
                 spec = None  # the call returns no tensor
         except BaseException:
             self._remove(node)

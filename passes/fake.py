@@ -167,8 +167,8 @@ class FakeRuns:
         # From rank 4 on a norm has memory formats to choose from.
         if isinstance(op, BatchNorm) and old.ndim > 3:
             return False
-        lone = isinstance(op, (BatchNorm, Softmax))
-        specs = [self.view.any_spec(n) for n in ([op.input] if lone else node.all_input_nodes)]
+        sources = [op.input] if isinstance(op, (BatchNorm, Softmax)) else node.all_input_nodes
+        specs = [self.view.any_spec(source) for source in sources]
         return (
             old.is_static
             and old.is_contiguous

@@ -30,26 +30,10 @@ from passwright.passes.effects import (
     is_region_change,
     written_arguments,
 )
-from passwright.passes.ops import (
-    Binary,
-    Cat,
-    Convolution,
-    Einsum,
-    Embedding,
-    LayerNorm,
-    Linear,
-    Matmul,
-    Op,
-    Piece,
-    Split,
-    Stack,
-    Unbind,
-)
+from passwright.passes.ops import SMOOTH, Op, Piece, Split, Unbind
 from passwright.passes.spec import AnySpec, Spec, parts_of, spec_of
 
 _READ_THROUGH = frozenset((*read_compute.READ_THROUGH, *read_movement.READ_THROUGH))
-#: Hand the gradient of any floating-point operand on.
-_SMOOTH = (Linear, Matmul, Einsum, Convolution, LayerNorm, Embedding, Binary, Cat, Stack)
 OpT = TypeVar("OpT", bound=Op)
 T = TypeVar("T")
 
@@ -216,7 +200,7 @@ class GraphView:
         """An op that hands a gradient on, wherever grad mode is on."""
         spec = self._specs.get(node)
         smooth = isinstance(spec, Spec) and spec.dtype.is_floating_point
-        return smooth and isinstance(self.read(node), _SMOOTH)
+        return smooth and isinstance(self.read(node), SMOOTH)
 
     def _fake_value(self, node: fx.Node) -> Any:
         return node.meta.get(self.dialect.value)

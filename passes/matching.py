@@ -60,6 +60,12 @@ class Rewriter:
                 self._report(pattern, repr(error))
         return found
 
+    def keep_exact(self) -> None:
+        """Forgets the patterns that lower precision: they are no candidates from now on, nor what
+        somebody finds who looks ahead."""
+        self.patterns = [p for p in self.patterns if p.exactness is not Exactness.RELAXED]
+        self._by_anchor = {flag: self._sorted_by_anchor(flag) for flag in (None, True, False)}
+
     def candidates(
         self, near: Iterable[fx.Node] | None = None, *, cleanup: bool | None = None
     ) -> list[Candidate]:

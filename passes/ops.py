@@ -371,3 +371,7 @@ class InplaceBinary(Op):
     left: fx.Node
     right: Operand
     params: tuple[tuple[str, object], ...]
+
+
+#: Hand the gradient of any floating-point operand on.
+SMOOTH = (Linear, Matmul, Einsum, Convolution, LayerNorm, Embedding, Binary, Cat, Stack)

@@ -21,6 +21,8 @@ def autocasts(graph: GraphView, node: fx.Node) -> bool:
     Dynamo compiles anew where the caller's autocast changes, so what holds now holds for this graph.
     """
     device = graph.spec(node).device.type
+    if not torch.amp.is_autocast_available(device):
+        return False
     return bool(graph.mode(graph.region(node)).autocasts) or torch.is_autocast_enabled(device)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import torch
@@ -166,9 +165,9 @@ def pairs(g: Grower) -> None:
         parts = [g.call(torch.select, x, 1, i) for i in range(fields)]
     else:
         parts = pieces(g, g.call(torch.split, x, 1, 1))
-    every = list(itertools.combinations(range(fields), 2))
+    every = [(i, j) for i in range(fields) for j in range(i + 1, fields)]
     if len(every) < 8:
-        every = list(itertools.product(range(fields), repeat=2))
+        every = [(i, j) for i in range(fields) for j in range(fields)]
     join = torch.stack if stacks else torch.cat
     if g.chance(0.4):
         sides = [g.call(join, [parts[pair[side]] for pair in every], 1) for side in (0, 1)]
@@ -249,7 +248,9 @@ def turned_parts(g: Grower) -> None:
         parts = [g.call(torch.transpose, p, 0, 1) for p in cut]
     elif kind == "flatten":
         deep = g.call(torch.unsqueeze, x, g.draw.choice([2, 3]))
-        cut = pieces(g, g.call(torch.unbind, deep, g.draw.choice([0, 1, 1])))
+        cut = pieces(
+            g, g.call(torch.unbind, deep, 1 if g.traits.dynamic else g.draw.choice([0, 1]))
+        )
         parts = [g.call("flatten", p, 1) for p in cut]
     else:
         wanted = g.draw.choice(["double", "float"])

@@ -264,6 +264,8 @@ def random_graph(seed: int, *, calls: tuple[int, int] = (8, 34)) -> RandomGraph:
         except Exception:  # fake tensors allow a few calls that torch refuses
             continue
         shapes = grower.s.shapes if isinstance(grower.s, SymbolicSketch) else None
+        if shapes is not None and any(size.is_number for size in shapes.replacements.values()):
+            continue  # some call fixes the batch, so that the graph holds for one size alone
         return RandomGraph(seed, traits, module, inputs, shapes)
     raise RuntimeError(f"no graph that runs for seed {seed}")
 

@@ -45,6 +45,11 @@ _NORM_LAUNCHES = {
 #: A call in training against one in inference, kernels aside: autograd, and a backward graph.
 #: Measured on two cores: 441 us against 81 us with one Linear of 8x8.
 _TRAINING_CALLS = 6
+#: Products that are no Linear and have a bias.
+_BIASED = ("baddbmm", "linear_saving_float8")
+#: Exponentials that take as long as one turn of a vectorised loop on a CPU, without and with a sum.
+#: Estimated: they tell a loop over many more elements than memory holds from one bound by memory.
+_PLAIN, _PLAIN_SUM = 1 / 16, 1 / 4
 _REDUCTIONS = frozenset(
     """sum mean amax amin max min prod var std var_mean softmax _softmax log_softmax _log_softmax
     logsumexp norm layer_norm native_layer_norm batch_norm group_norm rms_norm argmax argmin any all
@@ -229,7 +234,9 @@ class GraphCost:
         traffic = self._traffic(moved)
         forward = Seconds(self.device.fused_launch, traffic=traffic)
         if self.device.exp_rate:
-            computed = kernel.elements * exponentials(sorted(kernel.nodes), self.view)
+            nodes = sorted(kernel.nodes)
+            plain = _PLAIN_SUM if any(op_name(n) in _REDUCTIONS for n in nodes) else _PLAIN
+            computed = kernel.elements * (exponentials(nodes, self.view) + plain)
             arithmetic = computed / self.device.exp_rate
             if arithmetic > traffic:
                 forward = Seconds(self.device.fused_launch, arithmetic)
@@ -371,7 +378,7 @@ class GraphCost:
 
 def _has_bias(view: GraphView, node: fx.Node) -> bool:
     op = view.read(node)
-    return op_name(node) == "baddbmm" or (isinstance(op, Linear) and op.bias is not None)
+    return op_name(node) in _BIASED or (isinstance(op, Linear) and op.bias is not None)
 
 
 def _only_here(source: fx.Node, cat: fx.Node) -> bool:

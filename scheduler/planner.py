@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from passwright.passes.editor import Record
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.matching import Rewriter
-from passwright.passes.pattern import Candidate, Exactness
+from passwright.passes.pattern import Candidate
 from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Prediction
 from passwright.scheduler.plan import CUT_SHORT, LeftOut, Plan, Step, joint_gain
 from passwright.scheduler.settings import Settings
@@ -48,6 +48,8 @@ class Planner:
         self._clock = clock
         self._deadline = clock() + settings.time_budget
         model.stop_when(self._late)
+        if not settings.relaxed:
+            rewriter.keep_exact()
         self._done: list[_Done] = []
         self._left: dict[str, LeftOut] = {}
 
@@ -83,7 +85,7 @@ class Planner:
         while len(self._done) < self.settings.max_steps:
             if self._late():
                 return CUT_SHORT
-            candidates = self._allowed()
+            candidates = self.rewriter.candidates(cleanup=False)
             if not candidates:
                 return "no candidate left"
             predictions = self._predict(candidates)
@@ -96,12 +98,6 @@ class Planner:
 
     def _late(self) -> bool:
         return self._clock() > self._deadline
-
-    def _allowed(self) -> list[Candidate]:
-        found = self.rewriter.candidates(cleanup=False)
-        if self.settings.relaxed:
-            return found
-        return [c for c in found if c.pattern.exactness is not Exactness.RELAXED]
 
     def _take(self, judged: list[tuple[Candidate, Prediction]]) -> int:
         """Applies a set of candidates that do not conflict; how many there were."""

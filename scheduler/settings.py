@@ -52,7 +52,7 @@ class Settings:
         0.01, "Smallest predicted gain, log(before / after) at the lower bound, worth a step."
     )
     min_plan_gain: float = _doc(
-        0.03, "The same for a whole plan: what gains less is not worth changing a graph."
+        0.04, "The same for a whole plan: what gains less is not worth changing a graph."
     )
     lookahead: int = _doc(
         4,

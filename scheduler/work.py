@@ -18,7 +18,8 @@ from passwright.passes.spec import Spec, hint
 
 PRODUCTS = frozenset(
     """linear mm bmm addmm baddbmm matmul __matmul__ einsum tensordot conv1d conv2d conv3d convolution
-    scaled_dot_product_attention multi_head_attention_forward bilinear addbmm mv dot""".split()
+    scaled_dot_product_attention multi_head_attention_forward bilinear addbmm mv dot
+    linear_saving_float8""".split()
 )
 _BATCHED = frozenset(["bmm", "baddbmm", "matmul", "__matmul__"])
 #: Exponentials that take as long as one evaluation of the function.

@@ -97,7 +97,7 @@ def oracle(
 ) -> Observation | None:
     """The same in float64; None where the module does not run in it, or cannot be copied."""
     try:
-        double = copy.deepcopy(module).double()
+        double = _copied(module).double()
         wide = pytree.tree_map_only(
             Tensor, lambda t: t.double() if t.is_floating_point() else t, inputs
         )
@@ -118,7 +118,7 @@ def shaken(
     found = []
     for number in range(_SHAKEN):
         generator = torch.Generator().manual_seed(seed + number)
-        double = copy.deepcopy(module).double()
+        double = _copied(module).double()
         with torch.no_grad():
             for parameter in double.parameters():
                 noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
@@ -126,6 +126,13 @@ def shaken(
         run = oracle(double, inputs, train=train, seed=seed)
         found += [run] if run is not None else []
     return found
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """A deep copy, also of a module that keeps results of its last call, which torch does not copy."""
+    values = (value for layer in module.modules() for value in vars(layer).values())
+    results = [v for v in values if isinstance(v, Tensor) and not v.is_leaf]
+    return copy.deepcopy(module, {id(result): result.detach().clone() for result in results})
 
 
 def _rounding(parameter: Tensor) -> float:

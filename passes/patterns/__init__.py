@@ -57,6 +57,7 @@ from passwright.passes.patterns.reshapes import (
     RemoveIdentityReshape,
     ReshapeOfPermute,
 )
+from passwright.passes.patterns.saved_activations import QuantizeSavedActivations
 from passwright.passes.patterns.scatter import ScatterAsMaskedSum, ScatterAsProduct
 from passwright.passes.patterns.slices import (
     CatOfColumns,
@@ -149,6 +150,7 @@ __all__ = [
     "PiecesToSlices",
     "PointwiseConvolutionAsMatmul",
     "ProductsOfRuns",
+    "QuantizeSavedActivations",
     "ReassociateMatmuls",
     "RemoveIdentity",
     "RemoveIdentityPermute",

@@ -14,8 +14,26 @@ from passwright.passes.binding import TABLE
 from passwright.passes.editor import GraphEditor
 from passwright.passes.effects import is_pure
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import is_written, same, undisturbed
-from passwright.passes.ops import Binary, Cat, InplaceBinary, InplaceUnary, Stack
+from passwright.passes.legality import (
+    is_written,
+    observes_strides,
+    one_grad_mode,
+    same,
+    undisturbed,
+)
+from passwright.passes.ops import (
+    Binary,
+    Cat,
+    InplaceBinary,
+    InplaceUnary,
+    MultiHeadAttention,
+    Permute,
+    Piece,
+    Reshape,
+    Select,
+    Slice,
+    Stack,
+)
 from passwright.passes.pattern import TORCH_IR, Direction, Exactness, Match, Pattern, match
 from passwright.passes.spec import Spec, static
 
@@ -36,6 +54,7 @@ _FUNCTIONS = frozenset(
         *("hardswish", "celu", "selu", "tanh", "sigmoid", "neg", "abs", "clamp", "sqrt"),
     }
 )
+_VIEWS = (Reshape, Permute, Slice, Select)
 
 
 class OutOfPlace(Pattern):
@@ -43,6 +62,10 @@ class OutOfPlace(Pattern):
 
     y = linear(x); relu_(y); use(y)   ==>   y = linear(x); z = relu(y); use(z)
     y = a + b; y += c; use(y)         ==>   y = a + b; z = y + c; use(z)
+
+    So does one that overwrites a view of a fresh value, where from then on nobody reads the rest:
+
+    v = squeeze(cat(x)); v += c; use(v)   ==>   v = squeeze(cat(x)); z = v + c; use(z)
 
     Whoever read the overwritten value later takes the new one. A write is a barrier for every other
     pattern, and an in-place op on a slice of a batch is an error in training.
@@ -55,7 +78,9 @@ class OutOfPlace(Pattern):
     cleanup = True
     normalizes = True
     conditions = (
-        "the value was computed in this graph, and no other value lies in its memory",
+        "the value was computed in this graph or is a view of one that was",
+        "no other value lies in that memory, and nobody reads what it is a view of later on",
+        "nobody sees the strides of a part of a larger value",
         "nothing that read the value before keeps it for its gradient",
         "a second operand of the same type that is no larger, and lies elsewhere",
     )
@@ -63,16 +88,20 @@ class OutOfPlace(Pattern):
     def matches(self, graph: GraphView, write: InplaceUnary | InplaceBinary) -> Iterator[Match]:
         value = _overwritten(write)
         known = _fits(graph, write) if isinstance(write, InplaceBinary) else _is_known(write)
-        if not known or not _is_fresh(graph, value):
-            return
-        if _sharers(graph, value) != {value, write.node}:
+        chain = _from_fresh(graph, value) if known else None
+        if chain is None or _sharers(graph, chain[0]) != {*chain, write.node}:
             return
         if is_written(graph, value, besides=write.node):
             return
-        if not undisturbed(graph, value, write.node):
+        if not undisturbed(graph, value, write.node) or not one_grad_mode(graph, *chain):
             return
-        if all(_forgets(graph, user) for user in value.users if user < write.node):
-            yield match(write, value)
+        cut = any(isinstance(graph.read(link), (Slice, Select)) for link in chain)
+        if cut and _shows(graph, value):
+            return
+        above = {user for link in chain[:-1] for user in link.users} - {*chain}
+        early = {user for user in (*above, *value.users) if user < write.node}
+        if above <= early and all(_forgets(graph, user) for user in early):
+            yield match(write, *chain)
 
     def rewrite(self, m: Match, edit: GraphEditor) -> None:
         write, value = m.anchor.node, _overwritten(m.anchor)
@@ -119,13 +148,43 @@ def _pure(function: str) -> Any:
     return next(spelling for spelling in spellings if spelling in TABLE)
 
 
+def _from_fresh(graph: GraphView, value: fx.Node) -> list[fx.Node] | None:
+    """The views from a fresh value to this one, both included.
+
+    Pieces of a split are none: autograd forbids to overwrite one of several views.
+    """
+    chain = [value]
+    while isinstance(op := graph.read(chain[0]), _VIEWS):
+        if graph.storages([op.input]) != graph.storages([value]):
+            return None
+        chain.insert(0, op.input)
+    return chain if _is_fresh(graph, chain[0]) else None
+
+
+def _shows(graph: GraphView, value: fx.Node) -> bool:
+    """Somebody can tell that the value is a part of something larger."""
+    return not graph.spec(value).is_contiguous and observes_strides(graph, value)
+
+
 def _is_fresh(graph: GraphView, value: fx.Node) -> bool:
     """Computed by an op that is known to return memory of its own."""
     spec = graph.any_spec(value)
     if value.op not in ("call_function", "call_method") or not isinstance(spec, Spec):
         return False
+    piece = graph.producer(value, Piece)
+    if piece is not None and piece.index == 0:
+        several = graph.producer(piece.input, MultiHeadAttention)
+        return several is not None and _is_apart(graph, value, several.node)
     known = target_name(value).removeprefix(".") in _FRESH and "out" not in value.kwargs
     return known and spec.storage not in graph.storages(value.all_input_nodes)
+
+
+def _is_apart(graph: GraphView, value: fx.Node, several: fx.Node) -> bool:
+    """No input and no other output of the node with several outputs lies in this memory."""
+    others = [user for user in several.users if user is not value]
+    if not all(graph.producer(user, Piece) for user in others):
+        return False
+    return not graph.storages([value]) & graph.storages([*others, *several.all_input_nodes])
 
 
 def _sharers(graph: GraphView, value: fx.Node) -> set[fx.Node]:

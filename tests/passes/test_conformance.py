@@ -41,6 +41,7 @@ TORCH_ONLY = frozenset({Dialect.TORCH})
 #: Cannot be compared on a CPU, value for value; their own tests do what can be done.
 EXEMPT = {
     "batch_dropouts": "draws other numbers",
+    "quantize_saved_activations": "relaxed: rounds gradients, and wants inputs of 1 MiB",
     "cat_in_groups": "CUDA only",
 }
 FOLDER = Path(__file__).parent / "conformance"

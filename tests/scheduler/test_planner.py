@@ -18,6 +18,7 @@ from passwright.passes.pattern import Candidate, Match, Pattern
 from passwright.passes.table import PatternTable
 from passwright.passes.testing import capture, text
 from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Interval, Prediction
+from passwright.scheduler.inductor import clone_for_compile
 from passwright.scheduler.plan import Plan
 from passwright.scheduler.planner import Planner
 from passwright.scheduler.settings import Settings
@@ -307,3 +308,32 @@ def test_each_step_tells_what_it_changed(chains):
 def test_plans_are_equal_byte_for_byte(chains):
     say = by_pattern(tanh_to_sin=0.2, sin_to_cos=0.25, exp_to_log=0.1)
     assert plan(chains, say)[0].to_json() == plan(chains, say)[0].to_json()
+
+
+@pytest.mark.parametrize("relaxed", [True, False])
+def test_what_lowers_precision_is_not_found_by_looking_ahead(
+    chains: fx.GraphModule, relaxed: bool
+) -> None:
+    """As a follow-up of an exact step it is as little allowed as by itself."""
+
+    class SinToRoot(Lossy):
+        before = "sin"
+
+    class Looks(Says):
+        """Notes what there would be to do after each candidate."""
+
+        def predict(self, rewriter: Rewriter, candidates: Any, **options: Any) -> Any:
+            for candidate in candidates:
+                with rewriter.rehearsal():
+                    rewriter.apply(candidate)
+                    later.update(c.pattern.name() for c in rewriter.candidates())
+            return super().predict(rewriter, candidates, **options)
+
+    later: set[str] = set()
+    rewriter = Rewriter(
+        GraphView(clone_for_compile(chains).graph), PatternTable([TanhToSin(), SinToRoot()])
+    )
+    settings = Settings(relaxed=relaxed)
+    Planner(rewriter, Looks(by_pattern()), settings, training=False).plan()
+    assert "tanh_to_sin" in later
+    assert ("sin_to_root" in later) == relaxed

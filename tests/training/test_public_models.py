@@ -130,7 +130,7 @@ def check(
     for verdict in verdicts:
         assert verdict.ok, f"{verdict.sentence}\n" + "\n".join(steps)
     # A pattern whose code raises is reported once, and asked no more.
-    assert not caplog.records, caplog.text
+    assert not [r for r in caplog.records if r.name.startswith("passwright")], caplog.text
     return steps
 
 

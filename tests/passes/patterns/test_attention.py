@@ -3,54 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from attention_graphs import (
+    ATTENTION,
+    FUSE,
+    Steps,
+    fused,
+    hidden,
+    matches,
+    nothing,
+    operands,
+    scaled,
+    written,
+)
 
-from passwright.passes.patterns.attention import FuseAttention
-from passwright.passes.patterns.einsums import EinsumAsMatmul
 from passwright.passes.patterns.identities import RemoveIdentity
-from passwright.passes.testing import rewrite, rewrite_graph
-
-FUSE = FuseAttention()
-ATTENTION = "scaled_dot_product_attention"
-Steps = Callable[[Any, Any], Any]
-
-
-def nothing(_: Any, x: Any) -> Any:
-    return x
-
-
-def operands(s: Any, *lead: int, **kwargs: Any) -> tuple[Any, Any, Any]:
-    """Query (..., 5, 8), key (..., 7, 8) and value (..., 7, 6)."""
-    shapes = (5, 8), (7, 8), (7, 6)
-    return tuple(s.input(*lead, *shape, requires_grad=True, **kwargs) for shape in shapes)  # type: ignore[return-value]
-
-
-def written(s: Any, q: Any, k: Any, v: Any, between: Steps = nothing, **kwargs: Any) -> Any:
-    """Attention written out; `between` is done to the scores, `after` to the weights."""
-    after = kwargs.pop("after", nothing)
-    scores = between(s, s.call(torch.matmul, q, s.call("transpose", k, -1, -2)))
-    weights = s.call(torch.softmax, scores, **{"dim": -1, **kwargs})
-    return s.call(torch.matmul, after(s, weights), v)
-
-
-def hidden(s: Any, *values: Any) -> None:
-    """Outputs through an op, so that nobody sees the strides of the values themselves."""
-    s.output(*(s.call(F.layer_norm, x, x.meta[s.key].shape[-1:]) for x in values))
-
-
-def scaled(s: Any, x: Any) -> Any:
-    return s.call(torch.mul, x, 0.5)
-
-
-def fused(result: Any) -> int:
-    return int(result.count(ATTENTION))
-
 
 # ---- before and after
 
@@ -221,12 +192,6 @@ def test_refusals(sketch: Any, between: Steps, kwargs: dict[str, Any]) -> None:
     assert not matches(s)
 
 
-def matches(s: Any) -> list[Any]:
-    view = s.view()
-    ops = [view.read(node) for node in view.nodes()]
-    return [m for op in ops if type(op) in FUSE.anchors for m in FUSE.matches(view, op)]
-
-
 def boolean(s: Any, *shape: int) -> Any:
     return s.call("float", s.input(*shape, dtype=torch.bool))
 
@@ -347,85 +312,3 @@ def test_contiguous_that_is_written(sketch: Any, applied: Any) -> None:
     s.call("add_", packed, 1)
     hidden(s, packed, y)
     assert applied(s, FUSE).count("clone") == 1
-
-
-# ---- types, sizes, models
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision(sketch: Any, dtype: torch.dtype) -> None:
-    s = sketch()
-    upcast: Steps = lambda s, x: s.call("float", scaled(s, x))  # noqa: E731
-    back: Steps = lambda s, x: s.call("to", x, dtype)  # noqa: E731
-    hidden(s, written(s, *operands(s, 2, 3, dtype=dtype), upcast, after=back))
-    module = s.module()
-    inputs = [torch.randn(2, 3, *shape, dtype=dtype) for shape in ((5, 8), (7, 8), (7, 6))]
-    result = rewrite_graph(module, inputs, FUSE)
-    assert fused(result) == 1
-    expected, actual = result.original(*inputs)[0], result.module(*inputs)[0]
-    assert actual.dtype == dtype
-    torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
-
-
-def test_mask_in_half_precision_is_refused(sketch: Any) -> None:
-    """A large mask swallows the scores there, and not where they are kept in single precision."""
-    s = sketch()
-    mask = s.call("half", s.input(5, 7, dtype=torch.bool))
-    between: Steps = lambda s, x: s.call(torch.add, x, mask)  # noqa: E731
-    hidden(s, written(s, *operands(s, 2, 3, dtype=torch.float16), between))
-    assert not matches(s)
-
-
-class Heads(nn.Module):
-    """Self-attention of two heads, as models write it."""
-
-    def __init__(self, width: int = 16) -> None:
-        super().__init__()
-        self.qkv = nn.ModuleList(nn.Linear(width, width) for _ in range(3))
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        b, n, width = x.shape
-        q, k, v = (f(x).view(b, n, 2, width // 2).transpose(1, 2) for f in self.qkv)
-        weights = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(width // 2), dim=-1)
-        return (self.drop(weights) @ v).transpose(1, 2).contiguous().view(b, n, width)
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_module(training: bool) -> None:
-    model = Heads().train(training)
-    result = rewrite(model, [torch.randn(3, 5, 16)], FUSE)
-    assert fused(result) == (not training)
-    if not training:
-        result.check()
-
-
-def test_dynamic_batch() -> None:
-    x = torch.randn(3, 5, 16)
-    torch._dynamo.mark_dynamic(x, 0)
-    result = rewrite(Heads().eval(), [x], FUSE, EinsumAsMatmul(), dynamic=None)
-    assert fused(result) == 1
-    result.check()
-
-
-def test_autocast() -> None:
-    model = Heads().eval()
-
-    def run(x: Tensor) -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
-            return model(x)
-
-    result = rewrite(run, [torch.randn(3, 5, 16)], FUSE)
-    assert fused(result) == 1
-    expected, actual = result.original(*result.inputs), result.module(*result.inputs)
-    torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
-
-
-def test_autocast_of_other_types_is_refused(sketch: Any) -> None:
-    """Products of single precision under autocast are products of another type."""
-    s = sketch()
-    cast = s.call(torch.amp.autocast_mode._enter_autocast, "cpu", torch.bfloat16, True, True)
-    y = written(s, *operands(s, 2, 3))
-    s.call(torch.amp.autocast_mode._exit_autocast, cast)
-    hidden(s, y)
-    assert not matches(s)
