@@ -131,10 +131,10 @@ def test_columns_side_by_side_are_a_slice(sketch: Any, applied: Any) -> None:
     joined = cat(s, *(s.call(torch.unsqueeze, select(s, x, i), 1) for i in (0, 1)))
     largest(s, stacked, joined)
     assert applied(s, COLUMNS, STACK).after == [
-        "pw0_narrow = narrow(x0, 1, 3, 3)",
-        "pw1_narrow = narrow(x0, 1, 0, 2)",
-        "amax = amax(pw0_narrow)",
-        "amax_1 = amax(pw1_narrow)",
+        "pw0_narrow = narrow(x0, 1, 0, 2)",
+        "pw1_narrow = narrow(x0, 1, 3, 3)",
+        "amax = amax(pw1_narrow)",
+        "amax_1 = amax(pw0_narrow)",
         "return (amax, amax_1)",
     ]
 
