@@ -275,5 +275,5 @@ def test_random_graphs(sketch: Any, seeds: range) -> None:
         result.check(gradients=trains)
         actual = module(*(value.detach().clone() for value in inputs))
         assert memory(expected) == memory(actual)
-    assert done.total() > 10
+    assert done.total() > 8
     assert done[REFUSED] <= 1
