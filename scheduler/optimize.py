@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 #: ATen-IR gets one part in so many of the rehearsals: there are two graphs of it, both larger.
 _ATEN_SHARE = 4
+#: So does a graph on a CPU, where less is to gain and users wait for the same two cores.
+_CPU_SHARE = 3
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Scheduler:
     def model(self, device: DeviceDescriptor, dialect: Dialect = Dialect.TORCH) -> GainModel:
         """The gain model for this device; it looks less far on ATen-IR, where less is left to gain."""
         share = _ATEN_SHARE if dialect is Dialect.ATEN else 1
+        share *= _CPU_SHARE if device.kind == "cpu" else 1
         return AnalyticGainModel(
             device,
             lookahead=self.settings.lookahead,
