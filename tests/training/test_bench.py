@@ -200,7 +200,8 @@ def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(bench, "_launcher", lambda: launch)
     path = tmp_path / "bench.json"
     arguments = ["bench", "own:mmoe", "--device", "cpu", "--jobs", "2", "--json", str(path)]
-    result = CliRunner().invoke(cli.app, arguments)
+    # A table in 80 columns breaks the sentence.
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, arguments)
     assert result.exit_code == 130
     assert {(row.state, row.why) for row in load(path).rows} == {(State.NOT_RUN, "stopped")}
     assert "not run: stopped" in result.stdout
