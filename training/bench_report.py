@@ -9,13 +9,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from passwright.passes.errors import WorkloadError
 from passwright.scheduler.comparison import Comparison, Gain, median_interval
 from passwright.scheduler.plan import Plan
 from passwright.training.bench_final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
 from passwright.training.bench_macros import NOTHING, State
 from passwright.training.demo_report import State as RowState
-from passwright.training.demo_report import finite, write
+from passwright.training.demo_report import finite, read, write
 from passwright.training.greedy import Proposal, Trial
 
 FORMAT = 1
@@ -193,11 +192,4 @@ def save(report: Report, path: Path) -> None:
 
 def load(path: Path) -> Report:
     """Reads what `save` wrote. Raises WorkloadError that names the file."""
-    try:
-        return Report.from_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise WorkloadError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise WorkloadError(
-            f"{path} was not written by `passwright bench --json`: {error}"
-        ) from error
+    return read(path, Report.from_json, "passwright bench --json")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from passwright.passes.errors import WorkloadError
 from passwright.scheduler.comparison import Comparison, Gain
@@ -15,6 +16,7 @@ from passwright.scheduler.gain import Interval
 from passwright.training.demo_worker import DEFAULT, PASSWRIGHT
 
 FORMAT = 1
+ReportT = TypeVar("ReportT")
 
 
 class State(StrEnum):
@@ -182,14 +184,17 @@ def write(text: str, path: Path) -> None:
 
 def load(path: Path) -> Report:
     """Reads what `save` wrote. Raises WorkloadError that names the file."""
+    return read(path, Report.from_json, "passwright demo --json")
+
+
+def read(path: Path, parse: Callable[[str], ReportT], command: str) -> ReportT:
+    """What `parse` makes of the file. Raises WorkloadError that names it, and what should write it."""
     try:
-        return Report.from_json(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise WorkloadError(f"{path}: {error.strerror}") from error
     except ValueError as error:
-        raise WorkloadError(
-            f"{path} was not written by `passwright demo --json`: {error}"
-        ) from error
+        raise WorkloadError(f"{path} was not written by `{command}`: {error}") from error
 
 
 def finite(value: Any) -> Any:
