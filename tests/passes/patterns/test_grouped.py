@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from grouped_graphs import LINEAR, NORM, labels, linear, norm, observed
 from torch import Tensor, nn
 
 from passwright.passes.dialect import Dialect
-from passwright.passes.graph import GraphView
 from passwright.passes.legality import takes_triton
 from passwright.passes.patterns.grouped_gather import GatherIntoCat
 from passwright.passes.patterns.grouped_layer_norm import GroupLayerNorms
@@ -26,9 +26,6 @@ from passwright.scheduler.inductor import compile_with_inductor
 LINEARS, NORMS, GATHER = GroupLinears(), GroupLayerNorms(), GatherIntoCat()
 ALL = (LINEARS, NORMS, GATHER)
 MODULES = ("grouped_linear", "grouped_layer_norm", "grouped_gather")
-LINEAR = "passwright.grouped_linear.default"
-NORM = "passwright.grouped_layer_norm.default"
-LOOKUP = "passwright.grouped_gather.default"
 
 
 @pytest.fixture(autouse=True)
@@ -42,32 +39,6 @@ def triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], None]]:
     pretend(True)
     yield pretend
     torch._dynamo.reset()
-
-
-def linear(s: Any, rows: Any, inner: int, out: int, bias: bool = True, **kwargs: Any) -> Any:
-    """A Linear with an input of its own."""
-    shape = rows if isinstance(rows, tuple) else (rows,)
-    x, w = s.input(*shape, inner, **kwargs), s.input(out, inner, requires_grad=True, **kwargs)
-    return s.call(F.linear, x, w, s.input(out, requires_grad=True, **kwargs) if bias else None)
-
-
-def norm(s: Any, rows: int, width: int, affine: bool = True, **kwargs: Any) -> Any:
-    w, b = ((s.input(width, requires_grad=True) if affine else None) for _ in range(2))
-    return s.call(F.layer_norm, s.input(rows, width, requires_grad=True), [width], w, b, **kwargs)
-
-
-def lookup(s: Any, rows: int, width: int, shape: tuple[int, ...] = (5,), **kwargs: Any) -> Any:
-    index = s.input(*shape, dtype=kwargs.pop("index", torch.int64))
-    return s.call(F.embedding, index, s.input(rows, width, requires_grad=True), **kwargs)
-
-
-def observed(s: Any, *values: Any) -> None:
-    """Outputs through an op, so that nobody sees the strides of the values themselves."""
-    s.output(*(s.call(torch.cat, [value]) for value in values))
-
-
-def labels(result: Any) -> list[str]:
-    return [label.split(" @ ")[0] for label in result.labels]
 
 
 # ---- Linears
@@ -232,108 +203,6 @@ def test_norms_over_two_dims_or_of_mixed_types(sketch: Any, groups: Any) -> None
     ]
     observed(s, *wide, *mixed)
     assert groups(s, NORMS) == []
-
-
-# ---- look-ups
-
-
-def found(s: Any) -> list[tuple[tuple[str, object], ...]]:
-    view: GraphView = s.view()
-    ops = [view.read(node) for node in view.nodes()]
-    return [
-        m.parameters for op in ops if type(op) in GATHER.anchors for m in GATHER.matches(view, op)
-    ]
-
-
-@pytest.mark.parametrize("shape", [(5,), (5, 1), (5, 3)])
-def test_lookups_of_unequal_widths(sketch: Any, applied: Any, shape: tuple[int, ...]) -> None:
-    s = sketch()
-    s.output(s.call(torch.cat, [lookup(s, *t, shape) for t in ((4, 2), (9, 3), (4, 2))], -1))
-    result = applied(s, GATHER)
-    assert labels(result) == ["gather_into_cat{first=0,members=3}"]
-    assert [name for name in result.calls if name != "reshape"] == [LOOKUP]
-    expected, actual = result.original(*result.inputs), result.module(*result.inputs)
-    assert all(map(torch.equal, expected, actual))
-
-
-def test_a_stack_of_lookups(sketch: Any, applied: Any) -> None:
-    """As public models have it: unsqueezed, cat, and flattened."""
-    s = sketch()
-    rows = [lookup(s, *t) for t in ((4, 3), (9, 3), (6, 3))]
-    whole = s.call(torch.cat, [s.call("unsqueeze", r, 1) for r in rows], 1)
-    s.output(s.call("flatten", whole, 1), s.call(torch.exp, rows[1]))
-    result = applied(s, GATHER)
-    assert labels(result) == ["gather_into_cat{first=0,members=3}"]
-    assert result.count(LOOKUP) == 1
-    assert result.count("embedding") == 0
-
-
-def test_other_stacks_stay(sketch: Any, applied: Any) -> None:
-    s = sketch()
-    rows = [lookup(s, *t) for t in ((4, 3), (9, 3))]
-    first = s.call(torch.stack, rows, 0)
-    last = s.call(torch.stack, rows, 2)
-    mixed = s.call(torch.stack, [*rows, s.input(5, 3, requires_grad=True)], 1)
-    s.output(first, last, mixed)
-    assert labels(applied(s, GATHER)) == []
-
-
-def test_lookups_among_others_and_used_elsewhere(sketch: Any, applied: Any) -> None:
-    s = sketch()
-    x = s.input(5, 2, requires_grad=True)
-    a, b, c, d = (lookup(s, *t) for t in ((4, 2), (9, 3), (5, 1), (6, 4)))
-    whole = s.call(torch.cat, [a, b, x, c, d], 1)
-    s.output(whole, s.call(torch.exp, b))
-    result = applied(s, GATHER)
-    # In place of the first two inputs there is one, by the time the others are found.
-    assert sorted(labels(result)) == [
-        "gather_into_cat{first=0,members=2}",
-        "gather_into_cat{first=2,members=2}",
-    ]
-    assert result.count(LOOKUP) == 2
-    assert result.count("embedding") == 0
-
-
-def test_a_lookup_that_is_an_output_keeps_its_strides(sketch: Any, applied: Any) -> None:
-    s = sketch()
-    a, b = lookup(s, 4, 2), lookup(s, 9, 3)
-    s.output(s.call(torch.cat, [a, b], 1), a)
-    assert applied(s, GATHER).count("embedding") == 0
-
-
-def test_padding_keeps_its_gradient_of_zero(sketch: Any, applied: Any) -> None:
-    s = sketch()
-    s.output(s.call(torch.cat, [lookup(s, 4, 2, padding_idx=1), lookup(s, 9, 3)], 1))
-    result = applied(s, GATHER)
-    assert result.labels
-    loss = result.module(*result.inputs)[0].sum()
-    tables = [v for v in result.inputs if v.dtype is torch.float32]
-    gradients = torch.autograd.grad(loss, tables)
-    assert not gradients[0][1].any()
-    assert gradients[1].any()
-
-
-def test_indices_of_two_types(sketch: Any) -> None:
-    s = sketch()
-    values = [lookup(s, 4, 2, index=torch.int64), lookup(s, 9, 2, index=torch.int32)]
-    s.output(s.call(torch.cat, values, 1))
-    assert found(s) == []
-
-
-def test_cat_along_the_places_or_of_one_lookup(sketch: Any) -> None:
-    s = sketch()
-    a, b = lookup(s, 4, 2), lookup(s, 9, 2)
-    s.output(s.call(torch.cat, [a, b], 0), s.call(torch.cat, [a, a], 1))
-    assert found(s) == []
-
-
-def test_a_table_that_is_written_before_the_cat(sketch: Any) -> None:
-    s = sketch()
-    index, table = s.input(5, dtype=torch.int64), s.input(4, 2)
-    first = s.call(F.embedding, index, table)
-    s.call("mul_", table, 2)
-    s.output(s.call(torch.cat, [first, lookup(s, 9, 2)], 1))
-    assert found(s) == []
 
 
 # ---- all of them
