@@ -303,3 +303,11 @@ def patterns(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(optimize, "default_table", lambda: table)
 
     return add
+
+
+@pytest.fixture
+def commands_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the command line keeps its plans: nobody else's."""
+    directory = tmp_path / "plans"
+    monkeypatch.setenv("PASSWRIGHT_PLAN_DIRECTORY", str(directory))
+    return directory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,16 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner, Result
+from cli_runs import assert_refused, run, run_json
 
 from passwright.passes.errors import SettingsError
 from passwright.passes.table import default_table
-from passwright.scheduler import cli, toolchain
-from passwright.scheduler.commands import doctor as doctor_command
 from passwright.scheduler.commands.models import pick_device
 from passwright.scheduler.commands.plan import Diff
 from passwright.scheduler.commands.show_plan import SHORT_DIFF, duration, shortened
 from passwright.scheduler.plan import load
+
+pytestmark = pytest.mark.usefixtures("commands_plans")
 
 MODELS = """
 import torch
@@ -65,38 +64,11 @@ def failing():
 """
 
 
-@pytest.fixture(autouse=True)
-def plan_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    directory = tmp_path / "plans"
-    monkeypatch.setenv("PASSWRIGHT_PLAN_DIRECTORY", str(directory))
-    return directory
-
-
 @pytest.fixture
 def models(tmp_path: Path) -> str:
     path = tmp_path / "models.py"
     path.write_text(MODELS, encoding="utf-8")
     return str(path)
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, list(arguments), env={"COLUMNS": "200"})
-
-
-def run_json(*arguments: str) -> Any:
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
-
-
-def assert_refused(result: Result, *words: str) -> None:
-    """Exit code 2, and one line on stderr that says what to do."""
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("passwright: ")
-    assert result.stderr.count("\n") == 1
-    for word in words:
-        assert word in result.stderr
 
 
 # ---- the program itself
@@ -173,7 +145,7 @@ def test_an_unknown_pattern_is_answered_with_a_known_one() -> None:
 # ---- plan
 
 
-def test_plan_explains_and_keeps_what_it_would_do(models: str, plan_directory: Path) -> None:
+def test_plan_explains_and_keeps_what_it_would_do(models: str, commands_plans: Path) -> None:
     data = run_json("plan", f"{models}:make")
     assert data["phase"] == "inference"
     assert data["versions"]["torch"] == torch.__version__
@@ -183,7 +155,7 @@ def test_plan_explains_and_keeps_what_it_would_do(models: str, plan_directory: P
     assert plan["ops_after"] < plan["ops_before"] == 2 * (2 + 2 * 8)
     assert graph["estimated_seconds"]["after"] < graph["estimated_seconds"]["before"]
     assert not graph["stored"]
-    assert Path(graph["path"]).parent == plan_directory
+    assert Path(graph["path"]).parent == commands_plans
     assert load(Path(graph["path"]).read_text(encoding="utf-8")).fingerprint == plan["fingerprint"]
 
     (again,) = run_json("plan", f"{models}:make")["graphs"]
@@ -318,7 +290,7 @@ def test_durations_have_three_digits() -> None:
 
 
 def test_tune_measures_and_keeps_the_winner(
-    models: str, monkeypatch: pytest.MonkeyPatch, plan_directory: Path
+    models: str, monkeypatch: pytest.MonkeyPatch, commands_plans: Path
 ) -> None:
     # Eager in place of Inductor: what is measured is then real, and takes no compile.
     monkeypatch.setattr(
@@ -334,7 +306,7 @@ def test_tune_measures_and_keeps_the_winner(
     assert graph["winner"] == "predicted"
     assert graph["plan"]["origin"] == "measured"
     assert graph["plan"]["measured"]["lower"] > 0
-    assert Path(graph["path"]).parent == plan_directory
+    assert Path(graph["path"]).parent == commands_plans
 
     (kept,) = run_json(*arguments)["graphs"]
     assert not kept["measured_now"]
@@ -371,88 +343,3 @@ def test_tune_says_when_a_model_does_not_compile(
     assert result.exit_code == 1
     assert "does not compile" in result.stderr
     assert "no compiler today" in result.stderr
-
-
-# ---- doctor
-
-
-def findings(*arguments: str, code: int = 0) -> dict[str, dict[str, str]]:
-    result = run("doctor", "--json", *arguments)
-    assert result.exit_code == code, result.stdout
-    data = json.loads(result.stdout)
-    assert data["ok"] == (code == 0)
-    return {finding["name"]: finding for finding in data["findings"]}
-
-
-@pytest.fixture
-def compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchain, "cpp_compiler", lambda: ("g++", "g++ 99"))
-
-
-@pytest.mark.usefixtures("compiler")
-def test_doctor_lists_what_is_here(plan_directory: Path) -> None:
-    found = findings("--no-compile", "--device", "cpu")
-    assert found["torch"]["value"] == torch.__version__
-    assert found["C++ compiler"]["value"] == "g++: g++ 99"
-    assert str(plan_directory) in found["plan directory"]["value"]
-    assert found["device"]["value"].startswith("cpu: ")
-    assert "self-test" not in found
-    shown = run("doctor", "--no-compile", "--device", "cpu").stdout
-    assert all(name in shown for name in found)
-
-
-def test_doctor_fails_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> tuple[str, str]:
-        raise toolchain.ToolchainError("no C++ compiler found")
-
-    monkeypatch.setattr(toolchain, "cpp_compiler", none)
-    found = findings("--no-compile", "--device", "cpu", code=1)
-    assert found["C++ compiler"]["state"] == "missing"
-    assert "g++" in found["C++ compiler"]["cure"]
-
-
-@pytest.mark.usefixtures("compiler")
-def test_doctor_tells_how_to_get_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    version_of = toolchain.version_of
-    monkeypatch.setattr(
-        toolchain, "version_of", lambda name: None if name == "torchfm" else version_of(name)
-    )
-    file = tmp_path / "file"
-    file.touch()
-    monkeypatch.setenv("PASSWRIGHT_PLAN_DIRECTORY", str(file / "plans"))
-    found = findings("--no-compile", "--device", "cpu")
-    assert found["extra zoo"]["state"] == "optional"
-    assert "torchfm" in found["extra zoo"]["value"]
-    assert "pip install 'passwright[zoo]'" in found["extra zoo"]["cure"]
-    assert found["plan directory"]["state"] == "warning"
-    assert "PASSWRIGHT_PLAN_DIRECTORY" in found["plan directory"]["cure"]
-
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(file / "cache"))
-    found = findings("--no-compile", "--device", "cpu", code=1)
-    assert found["cache directory"]["state"] == "missing"
-
-
-@pytest.mark.parametrize(
-    ("version", "inside"),
-    [("2.10.1", False), ("2.11.0", True), ("2.14.1+cu130", True), ("2.15.0a0", False)],
-)
-def test_doctor_knows_the_versions_it_was_tested_with(
-    version: str, inside: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "__version__", version)
-    found = {f.name: f for f in [doctor_command._torch()]}
-    assert (found["torch"].state == "ok") == inside
-
-
-def test_the_self_test_finds_wrong_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", lambda _fn, **_: lambda x: x + 1)
-    assert doctor_command.self_test(torch.device("cpu")).state == "missing"
-    monkeypatch.setattr(torch, "compile", lambda fn, **_: fn)
-    assert doctor_command.self_test(torch.device("cpu")).state == "ok"
-
-
-@pytest.mark.inductor
-def test_the_self_test_passes_here() -> None:
-    assert doctor_command.self_test(torch.device("cpu")).state == "ok"
