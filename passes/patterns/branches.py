@@ -48,6 +48,10 @@ class _Branches(Pattern):
         branches = Branches(graph, self.stages, self.starts)
         found: dict[Op, list[tuple[Chain, ...]]] = {}
         for chains in branches.by_shape().values():
+            # Of pointwise functions alone a compiler makes one kernel anyway; `unary_above_split` and
+            # `join_unaries` spare it the pieces without another layout.
+            if all(isinstance(op, Unary) for op in chains[0].ops):
+                continue
             for group in branches.groups(chains):
                 if self.fits([chain.ops[0] for chain in group]):
                     for part in _parts(tuple(group), self.sizes):
@@ -92,7 +96,7 @@ class BatchBranches(_Branches):
     }
     conditions = (
         "op by op those of batch_linears, batch_norms_by_channel, batch_layer_norms, batch_unaries",
-        "each op is the only user of the one before it",
+        "each op is the only user of the one before it, and not all are pointwise",
         "no branch reaches another, and nobody writes what they read between them",
     )
 
