@@ -31,9 +31,9 @@ from passwright.passes.conformance_spelling import quiet
 from passwright.passes.conformance_subject import Outcome, Subject, counts, rewritten, shown
 from passwright.passes.conformance_values import Unfit, disagreement
 from passwright.passes.dialect import Dialect
-from passwright.passes.editor import GraphEditor
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
+from passwright.passes.interrupted import InterruptedEditor, Interruption
 from passwright.passes.matching import Rewriter
 from passwright.passes.ops import Op
 from passwright.passes.pattern import Exactness
@@ -223,12 +223,12 @@ def rollback(subject: Subject) -> None:
             rewriter = Rewriter(view, PatternTable([subject.pattern]))
             first = rewriter.candidates()
             assert first, "nothing found"
-            rewriter.editor = _Interrupted(view, point)
+            rewriter.editor = InterruptedEditor(view, point)
             try:
                 with quiet():
                     rewriter.apply(first[0])
                 ended = True
-            except _Interruption:
+            except Interruption:
                 pass
             except IllegalRewrite as error:
                 raise AssertionError(f"the first candidate is refused: {error}") from error
@@ -244,41 +244,6 @@ CHECKS = (
     *(events, matching, spellings, values, dynamic, writes, mixed_types, regions),
     *(aliases, strides, replay, rollback),
 )
-
-
-class _Interruption(BaseException):
-    """No error that a rewriter would handle."""
-
-
-class _Interrupted(GraphEditor):
-    """Raises after its n-th change of the graph."""
-
-    def __init__(self, view: GraphView, at: int) -> None:
-        super().__init__(view)
-        self.left = at
-
-    def _tick(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise _Interruption
-
-    def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        node = super().call(target, *args, **kwargs)
-        self._tick()
-        return node
-
-    def _rewire(self, user: fx.Node, old: fx.Node, new: fx.Node) -> None:
-        super()._rewire(user, old, new)
-        self._tick()
-
-    def _move_behind(self, member: fx.Node, place: fx.Node) -> fx.Node:
-        moved = super()._move_behind(member, place)
-        self._tick()
-        return moved
-
-    def _bury(self, node: fx.Node) -> None:
-        super()._bury(node)
-        self._tick()
 
 
 def meaning(graph: fx.Graph) -> tuple[str, Counter[str]]:

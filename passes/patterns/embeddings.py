@@ -50,7 +50,7 @@ class GatherEmbeddings(Pattern):
     def matches(self, graph: GraphView, anchor: Cat | Stack) -> Iterator[Match]:
         if isinstance(anchor, Stack) and anchor.dim == graph.ndim(anchor.node) - 1:
             return
-        ops = [_lookup(graph, node) for node in anchor.inputs]
+        ops = [lookup_behind(graph, node) for node in anchor.inputs]
         keys = [op and self._key(graph, anchor, op) for op in ops]
         first = 0
         for key, run in itertools.groupby(keys):
@@ -92,11 +92,11 @@ class GatherEmbeddings(Pattern):
             others = [edit.unsqueeze(node, anchor.dim) for node in others]
         whole = edit.cat([*others[:first], part, *others[first:]], anchor.dim)
         edit.replace(anchor.node, whole)
-        if any(_has_other_users(op.node, anchor.node) for op in members):
+        if any(has_other_users(op.node, anchor.node) for op in members):
             for op, piece in zip(
                 members, _pieces(edit, anchor, m.first, members, rows), strict=False
             ):
-                if _has_other_users(op.node, anchor.node):
+                if has_other_users(op.node, anchor.node):
                     own = edit.reshape(piece, edit.view.shape(op.node))
                     edit.replace(op.node, own, where=lambda user: user is not anchor.node)
 
@@ -127,7 +127,7 @@ class EmbeddingsOfOneTable(HorizontalPattern):
             edit.replace(op.node, output)
 
 
-def _lookup(graph: GraphView, node: fx.Node) -> Embedding | None:
+def lookup_behind(graph: GraphView, node: fx.Node) -> Embedding | None:
     """The look-up behind an input of the anchor, also where its places were given another shape."""
     op = graph.read(node)
     if isinstance(op, Reshape) and op.shape and same(op.shape[-1], graph.shape(op.input)[-1]):
@@ -193,7 +193,7 @@ def with_offsets(edit: GraphEditor, index: fx.Node, starts: Sequence[int], dim: 
     return edit.add(index, edit.reshape(offsets, shape))
 
 
-def _has_other_users(node: fx.Node, dead: fx.Node) -> bool:
+def has_other_users(node: fx.Node, dead: fx.Node) -> bool:
     """Somebody besides `dead` takes the value (`dead` may do so through a reshape)."""
     return any(user is not dead and set(user.users) != {dead} for user in node.users)
 

@@ -7,13 +7,13 @@ import math
 from collections.abc import Hashable, Iterator
 
 import torch
-from torch import fx
 
 from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import batchable, can_reshape_to, same, takes_triton
-from passwright.passes.ops import Cat, Embedding, Reshape, Stack
+from passwright.passes.legality import batchable, can_reshape_to, takes_triton
+from passwright.passes.ops import Cat, Embedding, Stack
 from passwright.passes.pattern import TORCH_IR, Direction, Exactness, Match, Pattern, match
+from passwright.passes.patterns.embeddings import has_other_users, lookup_behind
 
 _TYPES = frozenset({torch.float64, torch.float32, torch.bfloat16, torch.float16})
 _INDICES = frozenset({torch.int64, torch.int32})
@@ -51,7 +51,7 @@ class GatherIntoCat(Pattern):
         wanted = graph.ndim(anchor.node) - (2 if stacked else 1)
         if anchor.dim != wanted or not takes_triton(graph, anchor.node):
             return
-        ops = [_lookup(graph, node) for node in anchor.inputs]
+        ops = [lookup_behind(graph, node) for node in anchor.inputs]
         keys = [op and self._key(graph, anchor, op) for op in ops]
         first = 0
         for key, run in itertools.groupby(keys):
@@ -102,10 +102,10 @@ class GatherIntoCat(Pattern):
         else:
             inputs = [*anchor.inputs[:first], part, *anchor.inputs[after:]]
             edit.replace(anchor.node, edit.cat(inputs, anchor.dim))
-        if any(_has_other_users(op.node, anchor.node) for op in members):
+        if any(has_other_users(op.node, anchor.node) for op in members):
             pieces = edit.split(part, widths, len(places))
             for op, piece in zip(members, pieces, strict=True):
-                if _has_other_users(op.node, anchor.node):
+                if has_other_users(op.node, anchor.node):
                     own = edit.reshape(piece, edit.view.shape(op.node))
                     edit.replace(op.node, own, where=lambda user: user is not anchor.node)
 
@@ -114,16 +114,3 @@ def _places(graph: GraphView, anchor: Cat | Stack) -> tuple[int, ...]:
     """The shape of what is looked up."""
     shape = graph.shape(anchor.node)
     return shape[:-2] if isinstance(anchor, Stack) else shape[:-1]
-
-
-def _lookup(graph: GraphView, node: fx.Node) -> Embedding | None:
-    """The look-up behind an input of the cat, also where its places were given another shape."""
-    op = graph.read(node)
-    if isinstance(op, Reshape) and op.shape and same(op.shape[-1], graph.shape(op.input)[-1]):
-        op = graph.read(op.input)
-    return op if isinstance(op, Embedding) else None
-
-
-def _has_other_users(node: fx.Node, dead: fx.Node) -> bool:
-    """Somebody besides `dead` takes the value (`dead` may do so through a reshape)."""
-    return any(user is not dead and set(user.users) != {dead} for user in node.users)

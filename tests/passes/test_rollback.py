@@ -12,41 +12,11 @@ from torch import fx
 from passwright.passes.editor import GraphEditor
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
+from passwright.passes.interrupted import InterruptedEditor, Interruption
 from passwright.passes.sketch import nested_splits, snapshot
 from passwright.passes.testing import text
 
 aten = torch.ops.aten
-
-
-class Interrupted(GraphEditor):
-    """Raises at the n-th thing that a step does to the graph."""
-
-    def __init__(self, view: GraphView, at: int) -> None:
-        super().__init__(view)
-        self.left = at
-
-    def _tick(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise ZeroDivisionError("interrupted")
-
-    def call(self, target: Any, *args: Any, spec: Any = None, **kwargs: Any) -> fx.Node:
-        node = super().call(target, *args, spec=spec, **kwargs)
-        self._tick()
-        return node
-
-    def _rewire(self, user: fx.Node, old: fx.Node, new: fx.Node) -> None:
-        super()._rewire(user, old, new)
-        self._tick()
-
-    def _move_behind(self, member: fx.Node, place: fx.Node) -> fx.Node:
-        moved = super()._move_behind(member, place)
-        self._tick()
-        return moved
-
-    def _bury(self, node: fx.Node) -> None:
-        super()._bury(node)
-        self._tick()
 
 
 def branches(s: Any) -> list[fx.Node]:
@@ -85,10 +55,10 @@ def test_rollback_at_every_point(sketch: Any) -> None:
     points = 0
     while True:
         points += 1
-        editor = Interrupted(view, points)
+        editor = InterruptedEditor(view, points)
         try:
             batch(editor, members)
-        except ZeroDivisionError:
+        except Interruption:
             assert snapshot(module.graph) == before, f"after interruption {points}"
             assert [view.address(node) for node in module.graph.nodes] == addresses
             assert [view.read(node) for node in module.graph.nodes] == ops

@@ -10,8 +10,8 @@ import torch
 from batch_norm_graphs import NORMS, norm, used
 from torch import Tensor, fx, nn
 
-from passwright.passes.editor import GraphEditor
 from passwright.passes.errors import IllegalRewrite
+from passwright.passes.interrupted import InterruptedEditor
 from passwright.passes.matching import Rewriter
 from passwright.passes.patterns.counters import BatchCounters
 from passwright.passes.patterns.functionalize import OutOfPlace
@@ -20,30 +20,6 @@ from passwright.passes.table import PatternTable, default_table
 from passwright.passes.testing import rewrite, rewrite_graph, text
 
 # ---- undoing
-
-
-class Interrupted(GraphEditor):
-    """Raises at the n-th change."""
-
-    left = 0
-
-    def _tick(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise IllegalRewrite("interrupted")
-
-    def _insert(self, *args: Any, **kwargs: Any) -> fx.Node:
-        node = super()._insert(*args, **kwargs)
-        self._tick()
-        return node
-
-    def _rewire(self, *args: Any) -> None:
-        super()._rewire(*args)
-        self._tick()
-
-    def _bury(self, node: fx.Node) -> None:
-        super()._bury(node)
-        self._tick()
 
 
 def test_rollback_at_every_point(sketch: Any) -> None:
@@ -55,8 +31,7 @@ def test_rollback_at_every_point(sketch: Any) -> None:
     (candidate,) = rewriter.candidates()
     failures = 0
     for at in range(1, 60):
-        rewriter.editor = editor = Interrupted(view)
-        editor.left = at
+        rewriter.editor = InterruptedEditor(view, at, IllegalRewrite)
         with rewriter.rehearsal():
             try:
                 rewriter.apply(candidate)
