@@ -116,6 +116,8 @@ class Planner:
 
     def _go(self, candidate: Candidate, prediction: Prediction) -> str:
         """Takes the candidate and the way that the model foresaw from it; why it did not, or ""."""
+        if prediction.path and self._late():
+            return OUT_OF_TIME  # each step of a way would be rehearsed once more
         start = len(self._done)
         current = self.rewriter.find(candidate.anchor, candidate.key)
         if current is None or self._apply(current, prediction) is None:
