@@ -17,8 +17,9 @@ from passwright.scheduler.estimate import Seconds
 from passwright.scheduler.work import op_name
 
 #: Of the speed of a library's products, what those of the grouped kernel reach: in plain float32, and
-#: where tensor cores help. Fitted to the inference rows of data/devices/kernels-h200.json.
-PRODUCT_SHARE = {"fp32": 0.06, "other": 0.18}
+#: where tensor cores help; forward, and in the two products of the backward. A test compares what
+#: follows with the measured rows of data/devices/kernels-h200.json.
+PRODUCT_SHARE = {"fp32": (0.09, 0.5), "other": (0.15, 0.14)}
 #: Of the memory rate, what grouped norms of narrow rows reach there.
 NORM_SHARE = 0.2
 #: Backward of a memory-bound kernel against its forward, as for any fused one.
@@ -64,18 +65,17 @@ def _linear(
     work = 2.0 * rows * sum(weight.numel for weight in weights)
     reads = (*_nodes(node.args[0]), *_nodes(node.args[1]), *_nodes(node.args[2]))
     moved = out.nbytes + sum(view.spec(source).nbytes for source in reads)
-    once = Seconds(
-        device.fused_launch,
-        device.matmul_seconds(out.dtype, work, out.numel) / PRODUCT_SHARE[kind],
-        moved / device.bandwidth_for(moved),
-    )
+    product = device.matmul_seconds(out.dtype, work, out.numel)
+    forward, backward = (product / share for share in PRODUCT_SHARE[kind])
+    traffic = moved / device.bandwidth_for(moved)
+    once = Seconds(device.fused_launch, forward, traffic)
     if not training:
         return once, 1
     # A product for each of two gradients; the activation's and the biases' over the batch, and the
     # sum of the parts of the weights' gradient.
     swept = out.nbytes / device.bandwidth_for(out.nbytes)
     extra = Seconds(device.fused_launch * 2, traffic=2 * swept)
-    return once.times(3).plus(extra), 5
+    return once.plus(Seconds(device.fused_launch, backward, traffic).times(2)).plus(extra), 5
 
 
 def _nodes(value: object) -> tuple[fx.Node, ...]:
