@@ -88,18 +88,22 @@ class AnalyticGainModel(GainModel):
         for candidate in sorted(candidates, key=lambda c: (-len(c.match.nodes), c.order)):
             key = _likeness(candidate, rewriter.view)
             if key not in alike or alike[key].refused:
-                larger = wholes.setdefault(candidate.pattern.name(), [])
-                nodes = set(candidate.match.nodes)
-                depth = 0 if any(nodes < whole for whole in larger) else self.lookahead
-                larger.append(nodes)
                 alike[key] = self._refusal() or self._predict(
-                    rewriter, candidate, cost, before, depth
+                    rewriter, candidate, cost, before, self._depth(candidate, wholes)
                 )
                 found[candidate.label] = alike[key]
             else:
                 # Its continuation is another's, and so is no way to go from here.
                 found[candidate.label] = replace(alike[key], path=())
         return [found[candidate.label] for candidate in candidates]
+
+    def _depth(self, candidate: Candidate, wholes: dict[str, list[set[fx.Node]]]) -> int:
+        """How far to look ahead; `wholes` are the candidates of each pattern seen so far."""
+        larger = wholes.setdefault(candidate.pattern.name(), [])
+        nodes = set(candidate.match.nodes)
+        is_part = any(nodes < whole for whole in larger)
+        larger.append(nodes)
+        return 0 if is_part else self.lookahead
 
     def _refusal(self) -> Prediction | None:
         """Why no further candidate is looked at, if so; else takes one rehearsal off the allowance."""

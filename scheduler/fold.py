@@ -76,12 +76,10 @@ class FoldedCall:
         return self._compiled(*inputs, *self._kept)
 
     def _changed(self, inputs: Sequence[Any]) -> bool:
-        for i, (storage, address, version) in zip(self._folded.reads, self._stamp, strict=True):
-            value = inputs[i]
-            if value._version != version or value.data_ptr() != address:
-                return True
-            del storage
-        return False
+        return any(
+            inputs[i]._version != version or inputs[i].data_ptr() != address
+            for i, (_, address, version) in zip(self._folded.reads, self._stamp, strict=True)
+        )
 
     def _renew(self, inputs: Sequence[Any]) -> None:
         with torch.no_grad():
@@ -151,6 +149,11 @@ def _main(module: fx.GraphModule, kept: Sequence[fx.Node]) -> fx.GraphModule:
         last.meta = {**old.meta, "tensor_dict": {"_dynamo_static_input_type": "unguarded"}}
         last._dynamo_source = None
         old.replace_all_uses_with(last)
-    main.graph.eliminate_dead_code()
+    # What the prelude computes now, and nothing else: to fx a method that writes looks dead too.
+    sources = _sources(kept)
+    computed = [by_name[node.name] for node in module.graph.nodes if node in sources]
+    for node in reversed(computed):
+        if node.op != "placeholder" and not node.users:
+            main.graph.erase_node(node)
     main.recompile()
     return main

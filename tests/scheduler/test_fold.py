@@ -101,6 +101,24 @@ def test_nothing_is_renewed_without_need() -> None:
     assert [value._version for value in call._kept] == version
 
 
+def test_a_write_whose_result_nobody_takes_stays() -> None:
+    """A method that writes has no user, and is not dead all the same."""
+    model = Joined()
+    model.register_buffer("calls", torch.zeros(()))
+
+    def run(x: Tensor) -> Tensor:
+        model.calls.add_(1)
+        return model(x)
+
+    module, inputs = captured(run, torch.randn(2, 4))
+    folded = fold_parameters(module, inputs)
+    assert folded is not None
+    call = FoldedCall(folded, inputs, as_it_is)
+    before = float(model.calls)
+    call(*inputs)
+    assert float(model.calls) == before + 1
+
+
 def test_views_stay_in_the_main_graph() -> None:
     weights = nn.ParameterList(torch.randn(4, 4) for _ in range(2))
 
