@@ -73,17 +73,22 @@ class Row:
 
     @property
     def predicted(self) -> Interval | None:
-        """Predicted log gain at Torch-IR; several graphs count by their ops."""
-        plans = self._torch_plans
-        weights = [int(p["plan"]["ops_before"]) for p in plans]
-        if not sum(weights):
+        """Predicted log gain of all levels: those of one level count by their ops, and what ATen-IR
+        gains comes on top of what Torch-IR has gained."""
+        levels = {p["plan"]["level"] for p in self.plans if int(p["plan"]["ops_before"])}
+        if not levels:
             return None
 
-        def mean(bound: str) -> float:
-            gains = [float(p["predicted"][bound]) for p in plans]
-            return sum(g * w for g, w in zip(gains, weights, strict=True)) / sum(weights)
+        def total(bound: str) -> float:
+            return sum(self._mean(level, bound) for level in sorted(levels))
 
-        return Interval(mean("mean"), mean("lower"), mean("upper"))
+        return Interval(total("mean"), total("lower"), total("upper"))
+
+    def _mean(self, level: str, bound: str) -> float:
+        plans = [p for p in self.plans if p["plan"]["level"] == level]
+        weights = [int(p["plan"]["ops_before"]) for p in plans]
+        gains = [float(p["predicted"][bound]) for p in plans]
+        return sum(g * w for g, w in zip(gains, weights, strict=True)) / sum(weights)
 
     def kernels(self, kind: str) -> tuple[int, int] | None:
         """Kernels before and after, forward and backward: library calls and, on a CPU, the outermost

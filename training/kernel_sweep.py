@@ -171,6 +171,10 @@ def main(path: Path) -> None:
     known = {(name, form) for name, form, *_ in data["rows"]}
     wanted = [(c.name, form) for c in cases() for form in ("separate", *c.forms)]
     if not known.issuperset(wanted):
+        if not torch.cuda.is_available():
+            raise SystemExit(
+                f"{path} lacks rows, and measuring needs a CUDA device; torch sees none"
+            )
         now = {"device": describe(torch.device("cuda")).name, "torch": torch.__version__}
         if known and {key: data[key] for key in now} != now:
             raise SystemExit(f"{path} was measured with {data['torch']} on {data['device']}")
@@ -187,4 +191,6 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        raise SystemExit(__doc__)
     main(Path(sys.argv[1]))

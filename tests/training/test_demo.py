@@ -62,7 +62,7 @@ def test_rows_say_what_went_otherwise() -> None:
     assert censored["measured gain, 95 %"] == "not measured: time-out: 3 times"
 
 
-def test_several_graphs_count_by_their_ops() -> None:
+def test_graphs_of_a_level_count_by_their_ops_and_levels_add_up() -> None:
     both = compiled_both()
     first = both[PASSWRIGHT]["plans"][0]
     second = json.loads(json.dumps(first))
@@ -75,7 +75,7 @@ def test_several_graphs_count_by_their_ops() -> None:
     assert row.ops == (40, 20)
     assert row.steps == 6
     assert row.predicted is not None
-    assert row.predicted.mean == pytest.approx(0.75 * math.log(2))
+    assert row.predicted.mean == pytest.approx(1.75 * math.log(2))
 
 
 def test_a_report_survives_its_file(tmp_path: Path) -> None:

@@ -68,3 +68,9 @@ def test_it_goes_on_where_it_stopped(
     assert [took for _, _, took, *_ in rows] == [1.0, None, 1.0]
     assert rows[2][4] == 0.0
     assert "grouped 1.0 us" in capsys.readouterr().out
+
+
+def test_without_a_gpu_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="needs a CUDA device"):
+        kernel_sweep.main(tmp_path / "new.json")
