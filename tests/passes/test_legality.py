@@ -20,6 +20,7 @@ from passwright.passes.legality import (
     between_writes,
     consecutive,
     escapes,
+    gets_gradient,
     independent_groups,
     is_written,
     observes_strides,
@@ -173,6 +174,23 @@ def test_writes(sketch: Any) -> None:
     assert parting_write(view, [a, c]) is None
     assert undisturbed(view, a, view_of_x)
     assert not undisturbed(view, a, b)
+
+
+def test_a_result_that_no_gradient_reaches(sketch: Any) -> None:
+    """amax saves its result. Written over, it is an error only if somebody wants the gradient."""
+    s = sketch()
+    x, y = s.input(4, 8, requires_grad=True), s.input(4, 8, requires_grad=True)
+    first, second = (s.call(torch.amax, s.call(torch.mul, v, 2.0), 0) for v in (x, y))
+    kept_first = s.call(torch.relu, first)
+    s.call("add_", second, 0.5)
+    kept, lost = s.call(torch.relu, first), s.call(torch.relu, second)
+    s.call(torch.exp, lost)
+    s.output(kept, kept_first, s.call("detach", lost))
+    view = s.view()
+    assert gets_gradient(view, kept)
+    assert not gets_gradient(view, lost)
+    assert between_writes(view, [kept, lost]) == [[kept], [lost]]
+    assert between_writes(view, [kept_first, kept]) == [[kept_first, kept]]
 
 
 def test_members_that_agree(sketch: Any) -> None:
