@@ -115,11 +115,23 @@ def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def _sharing(outputs: Sequence[Any]) -> list[int]:
-    """For each output the first in the same memory."""
-    places = [
-        value.untyped_storage()._cdata
-        if isinstance(value, torch.Tensor) and value.numel()
-        else -1 - i
-        for i, value in enumerate(outputs)
+    """For each output the first with an element in the same place of memory.
+
+    Lying in one storage side by side is nothing that shows: no write to one changes another.
+    """
+    places = [_places(value) for value in outputs]
+    return [
+        next(i for i, other in enumerate(places) if i == n or other & own)
+        for n, own in enumerate(places)
     ]
-    return [places.index(place) for place in places]
+
+
+def _places(value: Any) -> frozenset[tuple[int, int]]:
+    """(storage, offset) of every element of a dense tensor."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return frozenset()
+    offsets = torch.tensor([value.storage_offset()])
+    for size, stride in zip(value.shape, value.stride(), strict=True):
+        offsets = (offsets[:, None] + torch.arange(size) * stride).flatten()
+    storage = value.untyped_storage()._cdata
+    return frozenset((storage, offset) for offset in offsets.tolist())

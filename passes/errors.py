@@ -56,3 +56,11 @@ class VerificationError(PasswrightError):
 
 class WorkloadError(PasswrightError):
     """A model named on the command line cannot be built; the message says what is missing."""
+
+
+class TimeLimit(PasswrightError):
+    """Something took longer than it may, and was given up.
+
+    Around a compile with chosen settings of Inductor: the compile goes on without them. Raise
+    `setting_seconds` if the time is well spent.
+    """

@@ -11,10 +11,9 @@ from typing import Any
 
 from torch import fx
 
-from passwright.scheduler.fold import compile_folded
-from passwright.scheduler.graph_pass import aten_passes
+from passwright.scheduler.compiler import Compiler
 from passwright.scheduler.inductor import compile_with_inductor, known_options
-from passwright.scheduler.optimize import Scheduler, is_training
+from passwright.scheduler.optimize import Scheduler
 from passwright.scheduler.settings import Settings, unknown_name
 
 
@@ -34,25 +33,13 @@ def passwright(
     settings, inductor_options = split_options(options or {})
     if settings.mode == "off":
         return compile_with_inductor(gm, example_inputs, mode=mode, options=inductor_options)
-    scheduler = Scheduler.of(settings)
-    passes = aten_passes(scheduler)
-
-    def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return compile_with_inductor(
-            module, inputs, mode=mode, options=inductor_options, passes=passes
-        )
-
-    def compile_module(module: fx.GraphModule) -> Callable[..., Any]:
-        if settings.fold_parameters and not is_training(module.graph):
-            return compile_folded(module, example_inputs, compile_graph)
-        return compile_graph(module, example_inputs)
-
+    compiler = Compiler(Scheduler.of(settings), mode, inductor_options)
     if settings.mode == "tune":
         from passwright.scheduler.tune import tune_graph
 
-        return tune_graph(scheduler, gm, example_inputs, compile_module)
-    rewritten, _ = scheduler.optimize(gm, example_inputs)
-    return compile_module(rewritten)
+        return tune_graph(compiler, gm, example_inputs)
+    rewritten, plan = compiler.plan(gm, example_inputs)
+    return compiler.compile(rewritten, example_inputs, plan)
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from torch import fx
+from typing import Any, NamedTuple
 
 from passwright.scheduler.gain import Interval
 
@@ -51,7 +49,7 @@ class Estimate:
     `parts` holds what every kernel takes under its first node, `call` the seconds of calling it all.
     """
 
-    parts: dict[fx.Node, Seconds]
+    parts: dict[Any, Seconds]
     kernels: int
     call: float = 2e-6
 

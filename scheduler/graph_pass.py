@@ -12,7 +12,8 @@ from torch import fx
 from passwright.passes.address import digest
 from passwright.passes.dialect import Dialect
 from passwright.scheduler.device import describe
-from passwright.scheduler.inductor import graph_pass, with_pass
+from passwright.scheduler.inductor import graph_pass, with_pass, with_scheduler_pass
+from passwright.scheduler.kernel_pass import kernel_passes
 from passwright.scheduler.optimize import Scheduler, is_training
 from passwright.scheduler.settings import Settings
 
@@ -88,11 +89,12 @@ def _restore(graph: fx.Graph, untouched: fx.Graph) -> None:
     graph.output(graph.graph_copy(untouched, {}))
 
 
-def aten_passes(scheduler: Scheduler) -> dict[str, CustomGraphPass]:
-    """The hook and the pass for ATen-IR, if the settings ask for that level."""
-    if scheduler.settings.levels != "torch+aten":
-        return {}
-    return {_ATEN_HOOK: passwright_pass(scheduler, Dialect.ATEN)}
+def later_passes(scheduler: Scheduler) -> dict[str, Any]:
+    """The hooks and the passes for ATen-IR and Inductor-IR, if the settings ask for these levels."""
+    passes: dict[str, Any] = {}
+    if "aten" in scheduler.settings.levels.split("+"):
+        passes[_ATEN_HOOK] = passwright_pass(scheduler, Dialect.ATEN)
+    return passes | kernel_passes(scheduler)
 
 
 def passwright_options(**settings: Any) -> dict[str, Any]:
@@ -105,7 +107,8 @@ def passwright_options(**settings: Any) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if scheduler.settings.mode == "off":
         return options
-    passes = {_TORCH_HOOK: passwright_pass(scheduler, Dialect.TORCH), **aten_passes(scheduler)}
+    passes = {_TORCH_HOOK: passwright_pass(scheduler, Dialect.TORCH), **later_passes(scheduler)}
     for hook, ours in passes.items():
-        options = with_pass(options, hook, ours)
+        add = with_scheduler_pass if hook.startswith("_") else with_pass
+        options = add(options, hook, ours)
     return options

@@ -49,27 +49,62 @@ def compile_with_inductor(
     *,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
-    passes: Mapping[str, CustomGraphPass] | None = None,
+    passes: Mapping[str, Any] | None = None,
+    inner: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """Compiles a graph from Dynamo as stock `torch.compile` would: same settings, same caches.
 
     It goes through the object that `torch.compile` makes for "inductor". `passes` maps hooks of
-    `torch._inductor.config` to passes that run after the user's own, in the backward too. Owns
+    `torch._inductor.config` to passes that run after the user's own, in the backward too. `inner`
+    stands in for Inductor's `compile_fx_inner`, which compiles forward and backward each. Owns
     `gm` from now on: compile a `clone_for_compile` of a graph that is needed again. Let exceptions
     pass, since Dynamo steers by some: TensorifyScalarRestartAnalysis (floats with `dynamic=True`)
     makes it call the backend again with another graph.
     """
     backend = _stock_backend(mode, options)
     for hook, ours in (passes or {}).items():
-        backend.config = with_pass(backend.config, hook, ours)
+        add = with_scheduler_pass if hook.startswith("_") else with_pass
+        backend.config = add(backend.config, hook, ours)
     # AOTAutograd's cache hashes the attributes of `gm` in the order of their creation. That differs
     # in a clone, and after a look at `gm.code`: without this, the next process would miss.
     gm.recompile()
     attributes = sorted({"_code": gm.code, **vars(gm)}.items())
     vars(gm).clear()
     vars(gm).update(attributes)
-    compiled: Callable[..., Any] = backend(gm, example_inputs)
-    return compiled
+    if inner is None:
+        compiled: Callable[..., Any] = backend(gm, example_inputs)
+        return compiled
+    from torch._inductor.compile_fx import compile_fx
+
+    patches = dict(backend.config)
+    guarded: Any = compile_fx(gm, example_inputs, inner_compile=inner, config_patches=patches)
+    return guarded  # type: ignore[no-any-return]
+
+
+def compile_inner(gm: fx.GraphModule, example_inputs: Sequence[Any], **how: Any) -> Any:
+    """Inductor's own compile of one graph of ATen ops, forward or backward."""
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    return compile_fx_inner(gm, example_inputs, **how)
+
+
+@contextmanager
+def patched(changes: Mapping[str, Any]) -> Iterator[None]:
+    """These settings of Inductor, until the end of the block, in this thread's compile."""
+    from torch._inductor import config
+
+    with config.patch(dict(changes)):
+        yield
+
+
+def option(name: str) -> Any:
+    """The value that a setting of Inductor has now."""
+    from torch._inductor import config
+
+    value: Any = config
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
 
 
 def _stock_backend(mode: str | None, options: Mapping[str, Any] | None) -> Any:
@@ -129,6 +164,55 @@ def graph_pass(run: Callable[[fx.Graph], object], uuid: Callable[[], object]) ->
             return self  # torch copies its whole config often; a pass may hold a large model
 
     return FunctionPass()
+
+
+def scheduler_pass(run: Callable[[list[Any]], list[Any]], uuid: Callable[[], str]) -> Any:
+    """A pass over the nodes of Inductor's scheduler, for `_pre_` and `_post_fusion_custom_pass`.
+
+    torch 2.11 wants the class that graph passes have and puts the second hook into its cache key as
+    pickled: so that is the uuid, in any process.
+    """
+    import torch._inductor.custom_graph_pass as custom
+
+    base: Any = getattr(custom, "CustomSchedulerPass", custom.CustomGraphPass)
+
+    class SchedulerPass(base):  # type: ignore[misc]
+        def __call__(self, nodes: list[Any]) -> list[Any]:
+            return run(nodes)
+
+        def uuid(self) -> object:
+            return uuid()
+
+        def __deepcopy__(self, memo: dict[int, Any]) -> SchedulerPass:
+            return self
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (_named, (uuid(),))
+
+    return SchedulerPass()
+
+
+def _named(uuid: str) -> str:
+    """What a pickled pass becomes: its name."""
+    return uuid
+
+
+def with_scheduler_pass(options: Mapping[str, Any], hook: str, ours: Any) -> dict[str, Any]:
+    """A copy of the options with our scheduler pass behind the user's, from options or global config."""
+    from torch._inductor import config
+
+    options = {name.replace("-", "_"): value for name, value in options.items()}
+    theirs = options[hook] if hook in options else getattr(config, hook)
+    if theirs is None:
+        return {**options, hook: ours}
+    theirs_id = getattr(theirs, "uuid", lambda: None)()
+    if not theirs_id:
+        # A user's pass without an id keeps its graph out of the caches, and so does this function.
+        return {**options, hook: lambda nodes: ours(theirs(nodes))}
+    both = scheduler_pass(
+        lambda nodes: list(ours(theirs(nodes))), lambda: f"{theirs_id} {ours.uuid()}"
+    )
+    return {**options, hook: both}
 
 
 def combine_passes(existing: Any, ours: CustomGraphPass, *, as_list: bool | None = None) -> Any:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,14 +20,17 @@ from passwright.passes.address import digest
 from passwright.passes.dialect import Dialect
 from passwright.passes.errors import PlanFormatError, VerificationError
 from passwright.passes.graph import GraphView
+from passwright.passes.inductor.pattern import KernelPattern
+from passwright.passes.inductor.table import kernel_patterns
 from passwright.passes.matching import Rewriter
 from passwright.passes.spec import Spec
 from passwright.passes.table import PatternTable, default_table
 from passwright.scheduler.analytic import AnalyticGainModel
+from passwright.scheduler.choices import Choice, all_choices, choose, find
 from passwright.scheduler.device import DeviceDescriptor, describe
 from passwright.scheduler.gain import GainModel
 from passwright.scheduler.inductor import cache_directory, clone_for_compile, torch_versions
-from passwright.scheduler.plan import CUT_SHORT, Plan, load, speedup
+from passwright.scheduler.plan import CUT_SHORT, Plan, Step, load, speedup
 from passwright.scheduler.planner import Planner, replay
 from passwright.scheduler.settings import Settings, unknown_name
 from passwright.scheduler.store import PlanStore
@@ -65,18 +68,27 @@ class Scheduler:
     store: PlanStore
     #: The plan that the user gave.
     given: Plan | None = None
+    #: Patterns of Inductor-IR, and settings of Inductor that a plan may choose.
+    kernel_patterns: tuple[KernelPattern, ...] = ()
+    choices: tuple[Choice, ...] = ()
 
     @classmethod
     def of(cls, settings: Settings) -> Scheduler:
-        table = default_table()
+        table, kernels, choices = default_table(), kernel_patterns(), all_choices()
+        known = [*(p.name() for p in (*table, *kernels)), *(c.name for c in choices)]
         for name in (*settings.patterns, *settings.without):
-            if name not in table:
-                raise unknown_name("patterns", name, (p.name() for p in table))
-        if settings.patterns:
-            table = table.only(settings.patterns)
-        table = table.without(settings.without)
+            if name not in known:
+                raise unknown_name("patterns", name, known)
+        wanted = set(settings.patterns or known) - set(settings.without)
         directory = settings.plan_directory or str(cache_directory() / "passwright")
-        return cls(settings, table, PlanStore(directory), given_plan(settings))
+        return cls(
+            settings,
+            table.only(wanted),
+            PlanStore(directory),
+            given_plan(settings),
+            tuple(p for p in kernels if p.name() in wanted),
+            tuple(c for c in choices if c.name in wanted),
+        )
 
     def model(self, device: DeviceDescriptor, dialect: Dialect = Dialect.TORCH) -> GainModel:
         """The gain model for this device; it looks less far on ATen-IR, where less is left to gain."""
@@ -98,13 +110,19 @@ class Scheduler:
             self.model(device).version,
             sorted(map(str, torch_versions().items())),
             (s.relaxed, s.min_gain, s.min_plan_gain, s.lookahead, s.max_steps, s.max_rehearsals),
+            (s.levels, s.allow, s.max_compile_cost),
+            [p.name() for p in self.kernel_patterns],
+            [c.name for c in self.choices],
         )
 
     # ---- the work
 
-    def plan_graph(self, graph: fx.Graph, *, training: bool) -> Plan:
+    def plan_graph(
+        self, graph: fx.Graph, *, training: bool, given: Iterable[str] | None = None
+    ) -> Plan:
         """Plans the graph and leaves it rewritten, with fake tensors in every node.
 
+        `given` are the options of Inductor that the user has set; None where the plan cannot set any.
         Raises whatever goes wrong; the graph is then as it was.
         """
         start = time.perf_counter()
@@ -121,16 +139,66 @@ class Scheduler:
                     rewriter, self.model(device, view.dialect), self.settings, training=training
                 )
                 plan = planner.plan().replaced(device=device.key(), context=context)
+                plan = self._with_settings(plan, device, given)
             rewriter.editor.finish()
         except BaseException:
             rewriter.editor.rollback()
             raise
-        if plan.steps:
+        if plan.rewrites:
             graph.lint()
         if not stored:
             self.store.save(key, plan)
         report(Applied(plan, self.store.path(key), stored, time.perf_counter() - start))
         return plan
+
+    def _with_settings(
+        self, plan: Plan, device: DeviceDescriptor, given: Iterable[str] | None
+    ) -> Plan:
+        """The plan with the settings of Inductor that are sure to gain."""
+        if given is None or "inductor" not in self.settings.levels.split("+"):
+            return plan
+        steps, left = choose(
+            self.choices, device, training=plan.training, settings=self.settings, given=given
+        )
+        return plan.replaced(steps=(*plan.steps, *steps), left=(*plan.left, *left))
+
+    def usable_settings(self, plan: Plan, given: Iterable[str]) -> Plan:
+        """The plan without settings that this torch or this call does not take; they are named."""
+        refused = []
+        for step in plan.settings:
+            choice = find(step)
+            device = "cpu" if plan.device.startswith("cpu") else "cuda"
+            reason = "no such setting here"
+            if choice is not None:
+                reason = choice.why_not(
+                    device, training=plan.training, settings=self.settings, given=given
+                )
+            if reason:
+                refused.append((step, reason))
+        for step, reason in refused:
+            plan = without_setting(plan, step, reason)
+        return plan
+
+    def drop_setting(self, plan: Plan, step: Step, reason: str) -> Plan:
+        """The plan without a setting that failed; also in the store, so that it is not tried again."""
+        log.warning(
+            "%s is dropped from the plan: %s; set PASSWRIGHT_WITHOUT=%s to leave it out from the start",
+            step.label,
+            reason,
+            step.pattern,
+        )
+        plan = without_setting(plan, step, reason)
+        self.store.save(key_of(plan.fingerprint, plan.training, plan.context), plan)
+        return plan
+
+    def kept_kernels(self, key: str, fingerprint: str) -> Plan | None:
+        """The plan for the kernels of a graph that the user gave, or that is kept from before."""
+        if self.given is not None and self.given.level == "inductor":
+            return self.given
+        stored = self.store.load(key)
+        if stored is None or stored.fingerprint != fingerprint or stored.stopped == CUT_SHORT:
+            return Plan(fingerprint, "inductor") if self.settings.mode == "replay" else None
+        return stored
 
     def _find_plan(self, key: str, rewriter: Rewriter) -> Plan | None:
         """A plan given by the user or kept from before, replayed; None if one is to be made."""
@@ -155,17 +223,24 @@ class Scheduler:
         return wanted or stored.stopped != CUT_SHORT
 
     def optimize(
-        self, module: fx.GraphModule, inputs: Sequence[Any] | None = None
+        self,
+        module: fx.GraphModule,
+        inputs: Sequence[Any] | None = None,
+        *,
+        given: Iterable[str] | None = None,
     ) -> tuple[fx.GraphModule, Plan | None]:
-        """A rewritten copy of the module and its plan; the module itself and None if anything fails."""
+        """A rewritten copy of the module and its plan; the module itself and None if anything fails.
+
+        `given`: as in `plan_graph`.
+        """
         try:
             training = is_training(module.graph)
             rewritten = clone_for_compile(module)
-            plan = self.plan_graph(rewritten.graph, training=training)
+            plan = self.plan_graph(rewritten.graph, training=training, given=given)
             rewritten.recompile()
-            if plan.steps and self.settings.verify == "numeric":
+            if plan.rewrites and self.settings.verify == "numeric":
                 self._verify(module, rewritten, inputs, plan, training)
-            return (rewritten if plan.steps else module), plan
+            return (rewritten if plan.rewrites else module), plan
         except Exception as error:
             log.warning(
                 "graph left as it was: %s; rerun with TORCH_LOGS=+passwright for the traceback, or set"
@@ -190,6 +265,12 @@ class Scheduler:
             refused = replace(plan, steps=(), ops_after=plan.ops_before, stopped=verdict.sentence)
             self.store.save(key_of(plan.fingerprint, plan.training, plan.context), refused)
             raise VerificationError(f"{verdict.sentence}; plan:\n{plan.to_text()}")
+
+
+def without_setting(plan: Plan, step: Step, reason: str) -> Plan:
+    """The plan without this step, which is named among those skipped."""
+    steps = tuple(other for other in plan.steps if other != step)
+    return plan.replaced(steps=steps, skipped=(*plan.skipped, f"{step.label}: {reason}"))
 
 
 def key_of(fingerprint: str, training: bool, context: str) -> str:

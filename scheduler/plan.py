@@ -23,6 +23,8 @@ from passwright.scheduler.gain import Interval
 FORMAT = 1
 #: Why planning ended, of a plan that depends on how busy the machine was.
 CUT_SHORT = "time budget reached: the plan so far"
+#: The anchor of a step that is no rewrite, but a setting of Inductor for this compile.
+SETTING = "compile"
 _LINE = re.compile(r"^(?P<pattern>\w+)(?P<braces>\{[^}]*\})? @ (?P<anchor>[\w.]+):(?P<key>\w+)$")
 
 
@@ -44,6 +46,11 @@ class Step:
     @property
     def label(self) -> str:
         return f"{self.pattern}{self.parameters} @ {self.anchor}:{self.key}"
+
+    @property
+    def is_setting(self) -> bool:
+        """It sets Inductor, and rewrites nothing."""
+        return self.anchor == SETTING
 
 
 @dataclass(frozen=True)
@@ -76,9 +83,21 @@ class Plan:
     skipped: tuple[str, ...] = ()
     #: "predicted", "measured" or "replayed".
     origin: str = "predicted"
+    #: ATen-IR and Inductor-IR are planned too. False where default compile measured fastest.
+    later: bool = True
     #: Measured log gain over default compile, where it was measured.
     measured: Interval | None = None
     format: int = FORMAT
+
+    @property
+    def rewrites(self) -> tuple[Step, ...]:
+        """The steps that change the graph."""
+        return tuple(step for step in self.steps if not step.is_setting)
+
+    @property
+    def settings(self) -> tuple[Step, ...]:
+        """The steps that set Inductor."""
+        return tuple(step for step in self.steps if step.is_setting)
 
     @property
     def predicted(self) -> Interval:

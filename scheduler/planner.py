@@ -204,7 +204,7 @@ def replay(plan: Plan, rewriter: Rewriter) -> Plan:
     before = _count(rewriter)
     applied: list[Step] = []
     skipped: list[str] = []
-    for step in plan.steps:
+    for step in plan.rewrites:
         candidate = rewriter.find(step.anchor, step.key)
         try:
             if candidate is None:
@@ -219,7 +219,7 @@ def replay(plan: Plan, rewriter: Rewriter) -> Plan:
         applied = [replace(step, way=0) for step in applied]
     return plan.replaced(
         fingerprint=rewriter.view.fingerprint,
-        steps=tuple(applied),
+        steps=(*applied, *plan.settings),
         skipped=tuple(skipped),
         ops_before=before,
         ops_after=_count(rewriter),

@@ -14,7 +14,7 @@ from passwright.passes.errors import SettingsError
 
 Mode = Literal["predict", "tune", "replay", "off"]
 Verify = Literal["off", "numeric"]
-Levels = Literal["torch", "torch+aten"]
+Levels = Literal["torch", "torch+aten", "torch+aten+inductor"]
 
 _PREFIX = "PASSWRIGHT_"
 
@@ -37,9 +37,14 @@ class Settings:
         "numeric: compare outputs and gradients of the rewritten graph with a float64 oracle before it"
         " is used.",
     )
-    levels: Levels = _doc("torch+aten", "At which IR levels to rewrite.")
+    levels: Levels = _doc("torch+aten+inductor", "At which IR levels to choose steps.")
     patterns: tuple[str, ...] = _doc((), "Only these patterns, by name; empty means all.")
     without: tuple[str, ...] = _doc((), "Not these patterns.")
+    allow: tuple[str, ...] = _doc(
+        (),
+        "Settings of Inductor that change more than speed and may be chosen all the same: cuda_graphs,"
+        " freezing.",
+    )
     relaxed: bool = _doc(False, "Allow patterns that lower precision.")
     fold_parameters: bool = _doc(
         False,
@@ -54,6 +59,15 @@ class Settings:
     min_plan_gain: float = _doc(
         0.04, "The same for a whole plan: what gains less is not worth changing a graph."
     )
+    max_compile_cost: float = _doc(
+        1.5,
+        "How many times as long compiling may take for the settings of Inductor that predict mode"
+        " chooses.",
+    )
+    setting_seconds: float = _doc(
+        300.0,
+        "Seconds after which a compile with chosen settings of Inductor goes on without them.",
+    )
     lookahead: int = _doc(
         4,
         "How many follow-up steps the analytic model rehearses to see what a step makes possible.",
@@ -67,6 +81,9 @@ class Settings:
         20.0, "Seconds after which planning ends with the plan so far. A plan cut short says so."
     )
     tune_seconds: float = _doc(20.0, "Longest measurement of one comparison in tune mode, seconds.")
+    tune_choices: int = _doc(
+        3, "How many settings of Inductor tune mode tries on top of the fastest plan."
+    )
     seed: int = _doc(0, "Seed of everything drawn at random (measurement order, test inputs).")
 
     @classmethod

@@ -19,8 +19,11 @@ from torch import fx
 from passwright.passes.address import digest
 from passwright.passes.graph import GraphView
 from passwright.passes.verify import sample_inputs
+from passwright.scheduler.choices import UNKNOWN, worth_measuring
+from passwright.scheduler.compiler import Compiler
 from passwright.scheduler.device import describe
 from passwright.scheduler.gain import Interval
+from passwright.scheduler.graph_pass import later_passes
 from passwright.scheduler.inductor import clone_for_compile, eager_backward
 from passwright.scheduler.optimize import Applied, Scheduler, device_of, is_training, report
 from passwright.scheduler.plan import Plan
@@ -54,36 +57,40 @@ class Tuned:
 
 
 def tune_graph(
-    scheduler: Scheduler,
+    compiler: Compiler,
     gm: fx.GraphModule,
     example_inputs: Sequence[Any],
-    compile_module: Callable[[fx.GraphModule], Callable[..., Any]],
     *,
     again: bool = False,
     observe: Callable[[Tuned], None] | None = None,
 ) -> Callable[..., Any]:
     """Compiles the variants, measures them on random inputs, stores and returns the fastest.
 
-    A graph that was tuned before is not measured again unless `again`. `observe` is told what was
-    found.
+    Plans come first; then settings of Inductor are tried on top of the fastest of them. A graph that was
+    tuned before is not measured again unless `again`. `observe` is told what was found.
     """
+    scheduler = compiler.scheduler
     view = GraphView(gm.graph)
     device = describe(device_of(view))
     training = is_training(gm.graph)
     key = digest(view.fingerprint, training, scheduler.context(device))
     stored = scheduler.store.load(key)
     if stored is not None and stored.origin == "measured" and not again:
-        rewritten, _ = scheduler.optimize(gm, example_inputs)
-        return compile_module(rewritten)
+        rewritten, plan = compiler.plan(gm, example_inputs)
+        return compiler.compile(rewritten, example_inputs, plan)
     start = time.perf_counter()
+    bench = _Bench(compiler, gm, example_inputs, training)
     # A backward that compiles when it first runs, as they usually do, would clash with the compile
     # that we are in the middle of, or wait for it for ever in a GPU's thread.
     with eager_backward():
-        variants = _variants(scheduler, gm, example_inputs, compile_module)
-    best, comparison = variants[0], None
-    if len(variants) > 1:
-        comparison = measure(variants, gm, example_inputs, training, scheduler)
-        best = _winner(variants, comparison)
+        variants = bench.plans()
+    best, comparison = bench.fastest(variants)
+    if best.plan.later:
+        with eager_backward():
+            chosen = bench.choices(best)
+        if len(chosen) > 1:
+            variants += chosen[1:]
+            best, comparison = bench.fastest([variants[0], *chosen])
     scheduler.store.save(key, best.plan)
     path = scheduler.store.path(key)
     report(Applied(best.plan, path, stored=False, seconds=time.perf_counter() - start))
@@ -92,37 +99,71 @@ def tune_graph(
     return best.compiled
 
 
-def _variants(
-    scheduler: Scheduler,
-    gm: fx.GraphModule,
-    example_inputs: Sequence[Any],
-    compile_module: Callable[[fx.GraphModule], Callable[..., Any]],
-) -> list[Variant]:
-    """Doing nothing first; then every different plan that compiles."""
-    ops = sum(node.op not in ("placeholder", "output", "get_attr") for node in gm.graph.nodes)
-    nothing = Plan(
-        GraphView(gm.graph).fingerprint,
-        training=is_training(gm.graph),
-        ops_before=ops,
-        ops_after=ops,
-        stopped="default is faster",
-        origin="measured",
-    )
-    found = [Variant(DEFAULT, nothing, compile_module(clone_for_compile(gm)))]
-    seen: set[tuple[str, ...]] = {()}
-    usual = scheduler.settings
-    for name, step, plan_gain in (
-        ("predicted", usual.min_gain, usual.min_plan_gain),
-        ("bold", _BOLD, _BOLD),
-    ):
-        settings = replace(usual, mode="predict", min_gain=step, min_plan_gain=plan_gain)
-        rewritten, plan = replace(scheduler, settings=settings).optimize(gm, example_inputs)
-        labels = tuple(step.label for step in plan.steps) if plan else ()
-        if plan is None or labels in seen:
-            continue
-        seen.add(labels)
+@dataclass(frozen=True)
+class _Bench:
+    """One graph, and how its variants are made and measured."""
+
+    compiler: Compiler
+    gm: fx.GraphModule
+    inputs: Sequence[Any]
+    training: bool
+
+    def plans(self) -> list[Variant]:
+        """Doing nothing first; then every different plan that compiles."""
+        ops = sum(n.op not in ("placeholder", "output", "get_attr") for n in self.gm.graph.nodes)
+        nothing = Plan(
+            GraphView(self.gm.graph).fingerprint,
+            training=self.training,
+            ops_before=ops,
+            ops_after=ops,
+            stopped="default is faster",
+            origin="measured",
+            later=False,
+        )
+        default = self.compiler.default(clone_for_compile(self.gm), self.inputs)
+        found = [Variant(DEFAULT, nothing, default)]
+        scheduler = self.compiler.scheduler
+        usual = scheduler.settings
+        seen: set[tuple[str, ...]] = set()
+        for name, step, plan_gain in (
+            ("predicted", usual.min_gain, usual.min_plan_gain),
+            ("bold", _BOLD, _BOLD),
+        ):
+            settings = replace(usual, mode="predict", min_gain=step, min_plan_gain=plan_gain)
+            planner = replace(self.compiler, scheduler=replace(scheduler, settings=settings))
+            rewritten, plan = planner.plan(self.gm, self.inputs)
+            labels = tuple(step.label for step in plan.steps) if plan else ()
+            if plan is not None and labels not in seen and (labels or later_passes(scheduler)):
+                seen.add(labels)
+                found += self._compiled(name, rewritten, plan)
+        return found
+
+    def choices(self, best: Variant) -> list[Variant]:
+        """The fastest plan, and the same with one more setting of Inductor each."""
+        compiler = self.compiler
+        settings = compiler.scheduler.settings
+        device = describe(device_of(GraphView(self.gm.graph)))
+        open_ones = worth_measuring(
+            compiler.scheduler.choices,
+            device,
+            training=self.training,
+            settings=settings,
+            given=compiler.given,
+            taken=best.plan.settings,
+        )
+        # The plan is replayed for each: a compile owns its graph.
+        replaying = replace(compiler, scheduler=replace(compiler.scheduler, given=best.plan))
+        found = [best]
+        for choice in open_ones[: settings.tune_choices]:
+            plan = best.plan.replaced(steps=(*best.plan.steps, choice.step(UNKNOWN)))
+            module, _ = replaying.plan(self.gm, self.inputs)
+            found += self._compiled(f"{best.name} + {choice.name}", module, plan)
+        return found
+
+    def _compiled(self, name: str, module: fx.GraphModule, plan: Plan) -> list[Variant]:
+        """The variant, or none if it does not compile."""
         try:
-            found.append(Variant(name, plan, compile_module(rewritten)))
+            return [Variant(name, plan, self.compiler.compile(module, self.inputs, plan))]
         except Exception as error:
             log.warning(
                 "variant %r does not compile and is left out: %s; rerun with TORCH_LOGS=+passwright"
@@ -131,7 +172,15 @@ def _variants(
                 error,
             )
             log.debug("traceback", exc_info=True)
-    return found
+            return []
+
+    def fastest(self, variants: Sequence[Variant]) -> tuple[Variant, Comparison | None]:
+        """The first where no other is surely faster."""
+        if len(variants) < 2:
+            return variants[0], None
+        scheduler = self.compiler.scheduler
+        comparison = measure(variants, self.gm, self.inputs, self.training, scheduler)
+        return _winner(variants, comparison), comparison
 
 
 def measure(

@@ -259,7 +259,7 @@ def run(
         threads = torch.get_num_threads() if request.device.type == "cpu" else 1
         seats = [Seat(place, n, str(request.device), threads) for n in range(request.jobs)]
 
-        pool = Pool(seats, launch or _launcher())
+        pool = Pool(seats, launch or launcher())
         found = Bench(request, pool, earlier or {}, _Teller(reporter, request, start, json_file))
         try:
             found.run()
@@ -306,7 +306,7 @@ class _Teller:
             save(_report(self.request, bench.rows(), seconds), self.json_file)
 
 
-def _launcher() -> Callable[[Seat], Worker]:
+def launcher() -> Callable[[Seat], Worker]:
     """Fresh processes: one that has used CUDA cannot be copied."""
     context = multiprocessing.get_context("spawn")
     return lambda seat: ProcessWorker(context, work, seat)

@@ -30,7 +30,7 @@ def final(model: Model, plans: Sequence[Plan], ours: State, ours_combo: State) -
     wanted = {DEFAULT: (NOTHING, False), DEFAULT_COMBO: (NOTHING, True)}
     wanted |= {OURS: (ours, False)} if ours != NOTHING else {}
     wanted |= {OURS_COMBO: (ours_combo, True)} if ours_combo != NOTHING else {}
-    judge = _Judge(model)
+    judge = Judge(model)
     made: dict[str, Made] = {}
     variants: dict[str, dict[str, Any]] = {}
     for name, (state, combo) in wanted.items():
@@ -70,7 +70,7 @@ def final(model: Model, plans: Sequence[Plan], ours: State, ours_combo: State) -
     }
 
 
-def _described(model: Model, state: State, made: Made, judge: _Judge) -> dict[str, Any]:
+def _described(model: Model, state: State, made: Made, judge: Judge) -> dict[str, Any]:
     with model.lock.shared():
         return {
             "state": state.label,
@@ -82,7 +82,7 @@ def _described(model: Model, state: State, made: Made, judge: _Judge) -> dict[st
         }
 
 
-class _Judge:
+class Judge:
     """Compares outputs and gradients of variants with eager and a float64 run."""
 
     def __init__(self, model: Model) -> None:
@@ -108,7 +108,12 @@ class _Judge:
         return observe(self.model.subject.module, run, self._inputs, **self._how)
 
     def verdict(self, made: Made) -> dict[str, Any]:
-        actual = self._observed(made.run)
+        """Of a compiled variant of the search."""
+        return self.observed_verdict(made.run)
+
+    def observed_verdict(self, run: Any) -> dict[str, Any]:
+        """Of anything that is called as the module is."""
+        actual = self._observed(run)
         return asdict(agreement(self.expected, actual, self.oracle, self._shake))
 
     def _shake(self) -> list[Observation]:

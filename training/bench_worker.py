@@ -189,6 +189,14 @@ class Answers:
 
         return final(self.model(task), plans, ours, ours_combo)
 
+    def variants(
+        self, task: Task, variants: dict[str, dict[str, Any]], baseline: str, only_check: bool
+    ) -> dict[str, Any]:
+        """The model compiled with several sets of options, in interleaved blocks."""
+        from passwright.training.variants import measured
+
+        return measured(self.model(task), variants, baseline=baseline, only_check=only_check)
+
     # ---- keeping house
 
     def model(self, task: Task) -> Model:

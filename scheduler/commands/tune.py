@@ -16,8 +16,8 @@ from passwright.scheduler.commands.console import FAILED, cause, console, print_
 from passwright.scheduler.commands.models import Subject
 from passwright.scheduler.commands.show_plan import duration
 from passwright.scheduler.comparison import Comparison
-from passwright.scheduler.graph_pass import aten_passes
-from passwright.scheduler.inductor import compile_with_inductor, torch_versions
+from passwright.scheduler.compiler import Compiler
+from passwright.scheduler.inductor import torch_versions
 from passwright.scheduler.optimize import Scheduler, collect_plans
 from passwright.scheduler.plan import Plan, speedup
 from passwright.scheduler.settings import Settings
@@ -48,20 +48,13 @@ class TunedGraph:
 
 def tune_model(subject: Subject, settings: Settings, *, again: bool) -> list[TunedGraph]:
     """Tunes every graph that Dynamo makes of the model. Errors of the compile pass through."""
-    scheduler = Scheduler.of(settings)
+    compiler = Compiler(Scheduler.of(settings))
     graphs: list[TunedGraph] = []
 
     def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        passes = aten_passes(scheduler)
-
-        def compile_module(module: fx.GraphModule) -> Callable[..., Any]:
-            return compile_with_inductor(module, inputs, passes=passes)
-
         seen: list[Tuned] = []
         with collect_plans() as plans:
-            compiled = tune_graph(
-                scheduler, gm, inputs, compile_module, again=again, observe=seen.append
-            )
+            compiled = tune_graph(compiler, gm, inputs, again=again, observe=seen.append)
         # The first plan is that of this graph; those of ATen-IR come while it compiles.
         chosen = (seen[-1].best.plan, seen[-1].path) if seen else (plans[0].plan, plans[0].path)
         graphs.append(TunedGraph(*chosen, seen[-1] if seen else None))

@@ -1,0 +1,84 @@
+"""From a planned graph to code: Inductor with the passes of the later levels and the plan's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from torch import fx
+
+from passwright.scheduler.fold import compile_folded
+from passwright.scheduler.graph_pass import later_passes
+from passwright.scheduler.guard import Guard
+from passwright.scheduler.inductor import compile_with_inductor, resolve_options
+from passwright.scheduler.optimize import Scheduler, is_training
+from passwright.scheduler.plan import Plan, Step
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """Compiles planned graphs of one call of `torch.compile`, whose `mode` and options these are."""
+
+    scheduler: Scheduler
+    mode: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def given(self) -> frozenset[str]:
+        """The options of Inductor that the user has set."""
+        return frozenset(resolve_options(self.mode, self.options))
+
+    def plan(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphModule, Plan | None]:
+        """The rewritten graph and its plan."""
+        return self.scheduler.optimize(gm, inputs, given=self.given)
+
+    def compile(
+        self, module: fx.GraphModule, inputs: Sequence[Any], plan: Plan | None = None
+    ) -> Callable[..., Any]:
+        """Compiles a graph that was rewritten by this plan, with its settings."""
+        if plan is not None and not plan.later:
+            return self.default(module, inputs)
+        if plan is None or not plan.settings:
+            return self._folded(module, inputs, {}, None)
+        guard = _guard(self.scheduler, self.scheduler.usable_settings(plan, self.given))
+
+        def compile_graph(
+            graph: fx.GraphModule, settings: Mapping[str, Any], inner: Callable[..., Any]
+        ) -> Callable[..., Any]:
+            return self._folded(graph, inputs, settings, inner)
+
+        return guard.compile(compile_graph, module)
+
+    def default(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compiles a graph as if we were not there."""
+        return compile_with_inductor(module, inputs, mode=self.mode, options=self.options)
+
+    def _folded(
+        self,
+        module: fx.GraphModule,
+        inputs: Sequence[Any],
+        settings: Mapping[str, Any],
+        inner: Callable[..., Any] | None,
+    ) -> Callable[..., Any]:
+        passes = later_passes(self.scheduler)
+
+        def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            options = {**settings, **self.options}
+            return compile_with_inductor(
+                graph, inputs, mode=self.mode, options=options, passes=passes, inner=inner
+            )
+
+        if self.scheduler.settings.fold_parameters and not is_training(module.graph):
+            return compile_folded(module, inputs, compile_graph)
+        return compile_graph(module, inputs)
+
+
+def _guard(scheduler: Scheduler, plan: Plan) -> Guard:
+    kept = [plan]
+
+    def dropped(step: Step, reason: str) -> None:
+        kept[0] = scheduler.drop_setting(kept[0], step, reason)
+
+    return Guard(plan.settings, scheduler.settings.setting_seconds, dropped)

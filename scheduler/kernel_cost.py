@@ -1,0 +1,114 @@
+"""How long Inductor's kernels take, estimated: what a launch, a byte and an operation cost, and what
+it costs or saves to run kernels together.
+
+After S. Williams et al., "Roofline" (CACM 2009), as in `cost.py`, but over the kernels themselves: what
+each of them reads and writes is known here, and nothing has to be guessed about fusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from passwright.passes.inductor.combine_kernels import CombineKernels
+from passwright.passes.inductor.fuse_siblings import FuseSiblings
+from passwright.passes.inductor.keep_cats_apart import KeepCatsApart
+from passwright.passes.inductor.kernels import Kernel, KernelKind, KernelView
+from passwright.passes.inductor.pattern import KernelCandidate
+from passwright.scheduler.device import DeviceDescriptor
+from passwright.scheduler.estimate import Estimate, Seconds, gain_between
+from passwright.scheduler.gain import Interval
+
+#: What a member costs in a group beside its traffic, in seconds: each block looks for its kernel in a
+#: chain of comparisons, and the group takes the block size of one of them.
+MEMBER_SECONDS = 0.15e-6
+#: Traffic of a kernel in a group against that of the kernel alone.
+GROUP_TRAFFIC = 1.1
+#: Elements for which each part of a cat is asked whether it is its, per second; of a GPU with so many
+#: multiprocessors as an H200. Estimated from 26 look-ups in one kernel: 33 us for 0.9 million elements.
+CAT_RATE = 0.7e12
+#: How often a reduction that reads a cat computes it: mean, variance, result.
+PASSES = 3
+_H200_CORES = 132
+_NO_GAIN = Interval(0.0, 0.0, 0.0)
+
+
+class KernelCost:
+    """Estimates the kernels of one graph on one device, and what choices about them gain."""
+
+    def __init__(self, view: KernelView, device: DeviceDescriptor) -> None:
+        self.view = view
+        self.device = device
+        self._parts = {kernel.address: self.seconds(kernel) for kernel in view}
+        self._call = device.call_seconds
+
+    @property
+    def estimate(self) -> Estimate:
+        """One run of all kernels."""
+        return Estimate(dict(self._parts), len(self._parts), self._call)
+
+    def seconds(self, kernel: Kernel) -> Seconds:
+        """One kernel alone."""
+        if kernel.kind is KernelKind.OTHER:
+            return Seconds()
+        traffic = kernel.moved / self.device.bandwidth_for(kernel.moved)
+        if kernel.generated:
+            cat = self._cat_seconds(kernel)
+            return Seconds(self.device.fused_launch, max(0.0, cat - traffic), traffic)
+        dtype = getattr(torch, kernel.dtype, torch.float32)
+        compute = self.device.matmul_seconds(dtype, kernel.flops, kernel.elements)
+        return Seconds(self.device.extern_launch, compute if kernel.flops else 0.0, traffic)
+
+    def gain(self, candidate: KernelCandidate) -> Interval:
+        """log(before / after) of the whole graph's kernels, with a 90 % interval."""
+        members = candidate.match.members
+        pattern = candidate.pattern
+        if isinstance(pattern, CombineKernels):
+            after = self._combined(members)
+        elif isinstance(pattern, FuseSiblings):
+            after = self._fused(members)
+        elif isinstance(pattern, KeepCatsApart):
+            return self._apart(*members)
+        else:
+            return _NO_GAIN  # somebody else's pattern: measured or not at all
+        return self._instead(members, after)
+
+    def _instead(self, members: Iterable[Kernel], after: Seconds) -> Interval:
+        before = self.estimate
+        parts = dict(before.parts)
+        first, *rest = members
+        for kernel in rest:
+            del parts[kernel.address]
+        parts[first.address] = after
+        return gain_between(before, Estimate(parts, len(parts), self._call))
+
+    def _combined(self, members: tuple[Kernel, ...]) -> Seconds:
+        """One launch, in which every member has blocks of its own."""
+        alone = [self._parts[kernel.address] for kernel in members]
+        launch = self.device.fused_launch + MEMBER_SECONDS * len(members)
+        arithmetic = sum(part.arithmetic for part in alone)
+        return Seconds(launch, arithmetic, GROUP_TRAFFIC * sum(part.traffic for part in alone))
+
+    def _fused(self, members: tuple[Kernel, ...]) -> Seconds:
+        """One launch, in which every thread computes all members."""
+        alone = [self._parts[kernel.address] for kernel in members]
+        arithmetic = sum(part.arithmetic for part in alone)
+        return Seconds(self.device.fused_launch, arithmetic, sum(part.traffic for part in alone))
+
+    def _apart(self, producer: Kernel, consumer: Kernel) -> Interval:
+        """A cat that is written and read, against one that is computed in every pass of a reduction."""
+        written = self._parts[producer.address]
+        inside = Seconds(0.0, PASSES * self._cat_seconds(producer), written.traffic / 2)
+        before, after = dict(self._parts), dict(self._parts)
+        before[producer.address] = inside
+        return gain_between(
+            Estimate(before, len(before), self._call), Estimate(after, len(after), self._call)
+        )
+
+    def _cat_seconds(self, kernel: Kernel) -> float:
+        """What asking for the parts of a cat takes."""
+        if kernel.parts < 2 or self.device.kind != "cuda":
+            return 0.0
+        rate = CAT_RATE * self.device.cores / _H200_CORES
+        return kernel.elements * kernel.reduced * kernel.parts / rate

@@ -1,0 +1,239 @@
+"""What each IR level adds: stock Inductor, combo kernels, and Passwright with two and with three levels.
+
+    python -m passwright.training.levels --json data/reports/levels-h200.json
+    python -m passwright.training.levels --what choices --json FILE     each setting of Inductor by itself
+    python -m passwright.training.levels --what check                   right or wrong, nothing measured
+    python -m passwright.training.levels --from data/reports/levels-h200.json --markdown
+
+Models compile in several processes; each is measured alone on the device, all its variants in
+interleaved blocks. Rows are kept in the file as they come, and a second run goes on where one stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from passwright.scheduler.choices import all_choices
+from passwright.scheduler.commands.console import FAILED, progress, say
+from passwright.scheduler.commands.models import pick_device
+from passwright.scheduler.device import describe
+from passwright.scheduler.inductor import torch_versions
+from passwright.scheduler.toolchain import own_version
+from passwright.training.bench import MODELS, launcher
+from passwright.training.bench_pool import Pool
+from passwright.training.bench_worker import Question, Seat, Task
+from passwright.training.levels_table import markdown
+
+DEFAULT, COMBO, TWO, TWO_COMBO, THREE = (
+    "default",
+    "combo kernels",
+    "two levels",
+    "two levels + combo kernels",
+    "three levels",
+)
+_OURS: dict[str, Any] = {"backend": "passwright"}
+_COMBO = {"combo_kernels": True}
+
+
+class What(StrEnum):
+    """Which variants are compared."""
+
+    LEVELS = "levels"
+    CHOICES = "choices"
+    CHECK = "check"
+
+
+def variants_of(what: What, *, device: str, train: bool) -> tuple[dict[str, dict[str, Any]], str]:
+    """Options of each variant by name, and the baseline."""
+    two = {**_OURS, "levels": "torch+aten"}
+    three = {**_OURS, "levels": "torch+aten+inductor"}
+    if what is What.CHECK:
+        return {DEFAULT: {}, THREE: three}, DEFAULT
+    if what is What.LEVELS:
+        ours = {TWO: two, TWO_COMBO: two | _COMBO, THREE: three}
+        return {DEFAULT: {}, COMBO: dict(_COMBO), **ours}, DEFAULT
+    # Groups of ours and Inductor's own cannot be told apart where both are on.
+    plain = {**three, "without": "combine_kernels,fuse_siblings"}
+    choices = {
+        choice.name: (plain if "combo_kernels" in choice.patch else three) | dict(choice.patch)
+        for choice in all_choices()
+        if choice.exists()
+        and device in choice.devices
+        and not choice.allow
+        and not (train and choice.inference_only)
+    }
+    return {THREE: three, **choices}, THREE
+
+
+def run(
+    models: Annotated[list[str] | None, typer.Argument(help="Public models; ten if none.")] = None,
+    what: Annotated[What, typer.Option(help="What is compared.")] = What.LEVELS,
+    batch: Annotated[int, typer.Option(min=1, help="Rows of the inputs.")] = 2048,
+    mode: Annotated[str, typer.Option(help="infer, train or both.")] = "both",
+    precision: Annotated[str, typer.Option(help="torch's float32 matmul precision.")] = "high",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+    time_limit: Annotated[float, typer.Option(min=1, help="Seconds for everything.")] = 3600.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Of measuring a row.")] = 6.0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Where rows are kept.")] = None,
+    source: Annotated[Path | None, typer.Option("--from", help="Print this file.")] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
+) -> None:
+    """Compare Inductor, combo kernels and Passwright's levels on public models."""
+    if source is not None:
+        typer.echo(markdown(json.loads(source.read_text(encoding="utf-8"))), nl=False)
+        return
+    where = pick_device(device)
+    modes = {"infer": (False,), "train": (True,), "both": (False, True)}.get(mode)
+    if modes is None:
+        raise typer.BadParameter("infer, train or both", param_hint="--mode")
+    tasks = [
+        Task(
+            name,
+            train,
+            batch=batch,
+            device=str(where),
+            precision=precision,
+            final_seconds=seconds,
+        )
+        for name in models or MODELS
+        for train in modes
+    ]
+    report = _report(what, where, json_file)
+    known = {(row["model"], row["mode"]) for row in report["rows"] if "why" not in row}
+    left = [task for task in tasks if (task.model, task.phase) not in known]
+    _collect(report, left, what, where, jobs, time_limit, json_file)
+    typer.echo(markdown(report), nl=False) if as_markdown or json_file is None else None
+    if any(wrong(row) for row in report["rows"]):
+        raise typer.Exit(FAILED)
+
+
+def wrong(row: Mapping[str, Any]) -> bool:
+    """A variant that did not run, or whose values are off where default compile's are not."""
+    if "why" in row or any("why" in variant for variant in row["variants"].values()):
+        return True
+    default = row["variants"].get(DEFAULT)
+    if default is not None and not default["agreement"]["ok"]:
+        return False
+    return not all(variant["agreement"]["ok"] for variant in row["variants"].values())
+
+
+def _report(what: What, device: torch.device, path: Path | None) -> dict[str, Any]:
+    """What the file holds already, if it was measured here; else an empty report."""
+    now = {
+        "what": what.value,
+        "device": asdict(describe(device)),
+        "versions": {**torch_versions(), "passwright": own_version()},
+    }
+    if path is not None and path.exists():
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if {key: found.get(key) for key in now} == json.loads(json.dumps(now)):
+            found["rows"] = [row for row in found["rows"] if "why" not in row]
+            return found
+        raise typer.BadParameter(f"{path} was measured elsewhere; write to another file")
+    return {**now, "date": datetime.now(UTC).strftime("%Y-%m-%d"), "seconds": 0.0, "rows": []}
+
+
+def _collect(
+    report: dict[str, Any],
+    tasks: Sequence[Task],
+    what: What,
+    device: torch.device,
+    jobs: int,
+    time_limit: float,
+    path: Path | None,
+) -> None:
+    start = time.monotonic()
+    before = report["seconds"]
+    with (
+        tempfile.TemporaryDirectory(prefix="passwright-", ignore_cleanup_errors=True) as place,
+        progress(len(tasks)) as reporter,
+    ):
+        threads = torch.get_num_threads() if device.type == "cpu" else 1
+        seats = [Seat(place, n, str(device), threads) for n in range(min(jobs, len(tasks)))]
+        pool = Pool(seats, launcher())
+        waiting = list(tasks)
+        deadline = start + time_limit
+        open_ones = 0
+        try:
+            while (waiting or open_ones) and time.monotonic() < deadline:
+                for hand in pool.idle:
+                    if waiting:
+                        task = waiting.pop(0)
+                        variants, baseline = variants_of(what, device=device.type, train=task.train)
+                        asked = (variants, baseline, what is What.CHECK)
+                        pool.ask(hand, Question("variants", task, asked), task, time_limit)
+                        open_ones += 1
+                for task, message in pool.answers(1.0):
+                    open_ones -= 1
+                    row = {"model": task.model, "mode": task.phase, "batch": task.batch}
+                    row |= message.get("answer", {"why": message.get("failed", "died")})
+                    report["rows"].append(row)
+                    report["seconds"] = round(before + time.monotonic() - start, 1)
+                    reporter.finished(f"{task.title}: {summary(row)}")
+                    _save(report, path)
+        except KeyboardInterrupt:
+            say("stopped: what was measured is kept")
+        finally:
+            pool.close(at_once=True)
+    _save(report, path)
+
+
+def _save(report: Mapping[str, Any], path: Path | None) -> None:
+    if path is not None:
+        part = path.with_name(path.name + ".part")
+        part.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        part.replace(path)
+
+
+def summary(row: Mapping[str, Any]) -> str:
+    """One line about a row."""
+    if "why" in row:
+        return str(row["why"])
+    bad = [n for n, v in row["variants"].items() if "why" in v or not v["agreement"]["ok"]]
+    said = [f"not right: {', '.join(bad)}"] if bad else []
+    for name, gain in row.get("measured", {}).get("gains", {}).items():
+        said.append(f"{name} {math.exp(gain['median']):.2f}x")
+    return ", ".join(said) or "right"
+
+
+def choice_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """For `data/devices/choices-*.json`: gain and compile cost of each setting on each model."""
+    found = []
+    for row in report["rows"]:
+        for name, gain in row.get("measured", {}).get("gains", {}).items():
+            cost = (
+                row["variants"][name]["compile_seconds"] / row["variants"][THREE]["compile_seconds"]
+            )
+            found.append(
+                {
+                    "choice": name,
+                    "mode": row["mode"],
+                    "model": row["model"],
+                    "gain": round(gain["median"], 5),
+                    "compile_cost": round(cost, 3),
+                }
+            )
+    return found
+
+
+def geometric_mean(gains: Iterable[float]) -> float:
+    """Of log gains, as a ratio."""
+    return math.exp(statistics.fmean(gains))
+
+
+if __name__ == "__main__":
+    typer.run(run)
