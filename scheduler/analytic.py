@@ -29,7 +29,7 @@ from passwright.scheduler.inductor import pointwise_cat_limits
 
 #: Up to so many nodes, a graph gets all the rehearsals that the settings allow.
 _USUAL_SIZE = 250
-_VERSION = 7
+_VERSION = 8
 _NOTHING = Interval(0.0, 0.0, 0.0)
 
 

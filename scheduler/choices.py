@@ -318,7 +318,8 @@ class ChoiceGains:
 def gains_on(device_name: str) -> ChoiceGains:
     """The measured gains on this device; none where it was never measured."""
     folder = resources.files("passwright.data") / "devices"
-    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+    files = folder.iterdir() if folder.is_dir() else ()
+    for file in sorted(files, key=lambda file: file.name):
         if file.name.startswith("choices-"):
             data = json.loads(file.read_text(encoding="utf-8"))
             if data["device"] == device_name:

@@ -13,6 +13,7 @@ The estimate is meant for comparing two forms of one graph, not for absolute tim
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -22,7 +23,7 @@ from passwright.passes.effects import is_region_change
 from passwright.passes.graph import GraphView
 from passwright.passes.ops import Cat, Embedding, Linear, Slice, Split, Stack, Unbind
 from passwright.passes.parameters import parameter_only
-from passwright.passes.spec import Spec
+from passwright.passes.spec import Spec, hint
 from passwright.scheduler.device import DeviceDescriptor
 from passwright.scheduler.estimate import Estimate, Seconds
 from passwright.scheduler.group_cost import group_seconds, is_grouped
@@ -45,6 +46,7 @@ _NORM_LAUNCHES = {
 #: A call in training against one in inference, kernels aside: autograd, and a backward graph.
 #: Measured on two cores: 441 us against 81 us with one Linear of 8x8.
 _TRAINING_CALLS = 6
+ATTENTION = "scaled_dot_product_attention"
 #: Products that are no Linear and have a bias.
 _BIASED = ("baddbmm", "linear_saving_float8")
 #: Exponentials that take as long as one turn of a vectorised loop on a CPU, without and with a sum.
@@ -340,9 +342,14 @@ class GraphCost:
         assert first is not None
         work = product_flops(self.view, node, first)
         items = product_items(node, first)
+        arithmetic = self.device.matmul_seconds(first.dtype, work, first.numel)
+        if op_name(node) == ATTENTION and first.ndim > 2:
+            heads, queries = math.prod(map(hint, first.shape[:-2])), hint(first.shape[-2])
+            size = first.dtype.itemsize
+            arithmetic = max(arithmetic, self.device.attention_seconds(heads, queries, size))
         once = Seconds(
             self.device.extern_launch + self.device.item_seconds * items * (items > 1),
-            self.device.matmul_seconds(first.dtype, work, first.numel),
+            arithmetic,
             # Not hidden behind the arithmetic, as measured.
             self._traffic(self._bytes(node))
             + self.device.allocation_seconds(first.nbytes, by_library=True),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import platform
 import re
 from collections.abc import Mapping
@@ -82,6 +83,13 @@ class DeviceDescriptor:
         steps = work / max(1.0, outputs)
         waiting = steps * table.GPU_FILL[precision] * self.cores / peak
         return work / peak + min(waiting, table.GPU_SPLIT_SECONDS)
+
+    def attention_seconds(self, items: float, queries: float, itemsize: int) -> float:
+        """Seconds that attention of so many heads in all takes at least, each of so many queries."""
+        if self.kind != "cuda":
+            return 0.0
+        rounds = items * math.ceil(queries / table.GPU_ATTENTION_QUERIES) / self.cores
+        return rounds * table.GPU_ATTENTION_BLOCK.get(itemsize, table.GPU_ATTENTION_BLOCK[4])
 
     def _precision(self, dtype: torch.dtype) -> str:
         if dtype == torch.float32:

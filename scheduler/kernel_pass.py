@@ -42,7 +42,7 @@ class _Session:
     fingerprint: str
     key: str
     context: str
-    before: int
+    device: torch.device
     stored: bool
     seconds: float
     #: Keeps Inductor from fusing what is to stay apart; open between the passes.
@@ -58,8 +58,6 @@ class KernelPasses:
 
     def before(self, nodes: Nodes) -> Nodes:
         """Chooses what may not be fused."""
-        if not nodes or nodes[0].get_device() is None:
-            return nodes
         try:
             self._begin(nodes)
         except Exception as error:
@@ -81,14 +79,14 @@ class KernelPasses:
     def _begin(self, nodes: Nodes) -> None:
         start = time.perf_counter()
         device = _device_of(nodes)
-        if device.type not in ("cpu", "cuda"):
+        patterns = self.scheduler.kernel_patterns
+        if device is None or not any(device.type in pattern.devices for pattern in patterns):
             return
         view = view_of(nodes)
         described = describe(device)
         context = self.scheduler.context(described)
         key = key_of(view.fingerprint, False, context)
         stored = self.scheduler.kept_kernels(key, view.fingerprint)
-        patterns = self.scheduler.kernel_patterns
         planner: KernelPlanner | KernelReplayer
         if stored is not None:
             planner = KernelReplayer(stored, patterns)
@@ -104,7 +102,7 @@ class KernelPasses:
             view.fingerprint,
             key,
             digest(context, described.key()),
-            len(view),
+            device,
             stored is not None,
             time.perf_counter() - start,
             held,
@@ -118,7 +116,7 @@ class KernelPasses:
         if len(editor.nodes) < len(nodes):
             nodes = editor.finish()
         plan = session.planner.plan(session.fingerprint, len(view), len(nodes))
-        plan = plan.replaced(context=session.context, device=str(_device_of(nodes)))
+        plan = plan.replaced(context=session.context, device=str(session.device))
         if not session.stored:
             self.scheduler.store.save(session.key, plan)
         path = self.scheduler.store.path(session.key)
@@ -145,14 +143,14 @@ def kernel_passes(scheduler: Scheduler) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _device_of(nodes: Sequence[Any]) -> torch.device:
-    """The device of most kernels."""
+def _device_of(nodes: Sequence[Any]) -> torch.device | None:
+    """The device of most kernels, None where there are none."""
     counts: dict[torch.device, int] = {}
     for node in nodes:
         device = node.get_device()
         if device is not None:
             counts[device] = counts.get(device, 0) + 1
-    return max(counts, key=lambda d: (counts[d], str(d)))
+    return max(counts, key=lambda d: (counts[d], str(d)), default=None)
 
 
 def _warn(error: Exception) -> None:

@@ -79,7 +79,7 @@ class KernelPlanner:
                 continue
             groups.append(candidate.match.members)
             self._steps.append(step_of(candidate, gain))
-        if found and not self._steps:
+        if found and not self._steps and self._stopped != CUT_SHORT:
             self._stopped = "no candidate expected to gain"
 
     def _reason_against(

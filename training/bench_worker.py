@@ -279,7 +279,7 @@ class Model:
 
             def backend(gm: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
                 graphs.append(clone_for_compile(gm))
-                return self._guarded(gm.forward)
+                return self.guarded(gm.forward)
 
             torch._dynamo.reset()
             self.subject.step(torch.compile(self.subject.module, backend=backend))()
@@ -309,15 +309,15 @@ class Model:
             return compile_with_inductor(gm, inputs, options=options)
 
         def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-            with self._compiling():
+            with self.compiling():
                 module = gm
                 if state != NOTHING:
                     module = clone_for_compile(gm)
                     steps.extend(apply_state(module.graph, state, default_table(), plans))
                     module.recompile()
                 if self.task.fold and not self.task.train and state != NOTHING:
-                    return self._guarded(compile_folded(module, inputs, compile_graph))
-                return self._guarded(compile_graph(module, inputs))
+                    return self.guarded(compile_folded(module, inputs, compile_graph))
+                return self.guarded(compile_graph(module, inputs))
 
         torch.set_float32_matmul_precision(self.task.precision)
         run = torch.compile(self.subject.module, backend=backend)
@@ -332,7 +332,7 @@ class Model:
         count = sum(graph.extern + getattr(graph, own) for graph in kernels)
         return Made(run, tuple(steps), count, seconds)
 
-    def _guarded(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         """`inner`, which uses the device, and says so."""
 
         def run(*arguments: Any) -> Any:
@@ -342,7 +342,7 @@ class Model:
         return run
 
     @contextmanager
-    def _compiling(self) -> Iterator[None]:
+    def compiling(self) -> Iterator[None]:
         """Leaves a GPU to others. On a CPU, compiling is using the device."""
         self.lock.release()
         with self.lock.shared() if self.device.type == "cpu" else nullcontext():

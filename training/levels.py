@@ -100,6 +100,7 @@ def run(
     modes = {"infer": (False,), "train": (True,), "both": (False, True)}.get(mode)
     if modes is None:
         raise typer.BadParameter("infer, train or both", param_hint="--mode")
+    names = models or list(MODELS)
     tasks = [
         Task(
             name,
@@ -109,7 +110,7 @@ def run(
             precision=precision,
             final_seconds=seconds,
         )
-        for name in models or MODELS
+        for name in names
         for train in modes
     ]
     report = _report(what, where, json_file)

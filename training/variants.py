@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from passwright.scheduler.timing import compare, peak_memory
 from passwright.training.bench_final import Judge
 from passwright.training.bench_worker import Model
+
+if TYPE_CHECKING:
+    from torch import fx
 
 _BLOCKS = 20
 #: A variant that is slower by more than this is not measured to the end.
@@ -36,7 +39,8 @@ def measured(
         torch._dynamo.reset()
         try:
             run, described[name] = _compiled(model, options)
-            described[name]["agreement"] = judge.observed_verdict(run)
+            with model.lock.shared():
+                described[name]["agreement"] = judge.observed_verdict(run)
             runs[name] = run
         except Exception as error:
             if name == baseline:
@@ -66,22 +70,34 @@ def _compiled(model: Model, options: Mapping[str, Any]) -> tuple[Any, dict[str, 
     """What was compiled, and its plans, kernels and seconds."""
     import torch
 
-    from passwright.scheduler.inductor import capture_kernels, eager_backward
+    from passwright.scheduler.backend import passwright
+    from passwright.scheduler.inductor import (
+        capture_kernels,
+        compile_with_inductor,
+        eager_backward,
+    )
     from passwright.scheduler.optimize import collect_plans
 
     options = dict(options)
-    backend = options.pop("backend", "inductor")
-    run = torch.compile(model.subject.module, backend=backend, options=options)
+    ours = options.pop("backend", "") == "passwright"
+
+    def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        # Leaves the device to whoever measures while this compiles.
+        with model.compiling():
+            compiled = passwright(gm, inputs, options=options) if ours else stock(gm, inputs)
+        return model.guarded(compiled)
+
+    def stock(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return compile_with_inductor(gm, inputs, options=options)
+
+    torch.set_float32_matmul_precision(model.task.precision)
+    run = torch.compile(model.subject.module, backend=backend)
     begin = time.perf_counter()
-    with (
-        eager_backward(),
-        capture_kernels() as kernels,
-        collect_plans() as plans,
-        model.lock.shared(),
-    ):
+    with eager_backward(), capture_kernels() as kernels, collect_plans() as plans:
         model.subject.step(run)()
         if model.device.type == "cuda":
             torch.cuda.synchronize()
+    model.lock.release()
     own = "loops" if model.device.type == "cpu" else "fused"
     return run, {
         "compile_seconds": round(time.perf_counter() - begin, 2),

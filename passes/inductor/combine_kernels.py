@@ -12,6 +12,7 @@ from passwright.passes.pattern import Exactness
 #: Most kernels that one launch takes, as candidates of their own: every block looks for its kernel in a
 #: chain of comparisons, and all take the block size of the hungriest.
 SIZES = (4, 8, 16)
+MOST = 16
 #: As in `codegen/triton_combo_kernel.py`: Inductor splits a group with more buffers than this, and
 #: keeps reductions of long rows, and large kernels, by themselves.
 MAX_ARGUMENTS = 250
@@ -93,7 +94,7 @@ def _groups(view: KernelView, levels: Mapping[str, int]) -> Iterator[list[Kernel
 
 def _parts(group: Sequence[Kernel]) -> Iterator[Sequence[Kernel]]:
     """The whole group, and its parts of each size."""
-    if sum(kernel.arguments for kernel in group) <= MAX_ARGUMENTS:
+    if len(group) <= MOST and sum(kernel.arguments for kernel in group) <= MAX_ARGUMENTS:
         yield group
     for size in SIZES:
         if size < len(group):

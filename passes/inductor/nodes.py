@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from passwright.passes.address import digest, target_name
 from passwright.passes.errors import IllegalRewrite
-from passwright.passes.inductor.kernels import Kernel, KernelKind, KernelView
+from passwright.passes.inductor.kernels import GENERATED, Kernel, KernelKind, KernelView
 
 if TYPE_CHECKING:
     from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
@@ -163,7 +163,7 @@ class _Choices:
 
 def _kernel(node: Any, address: str) -> Kernel:
     kind = _kind(node)
-    generated = kind in (KernelKind.POINTWISE, KernelKind.REDUCTION)
+    generated = kind in GENERATED
     elements, reduced = map(_count, node.group[1]) if generated else (_outputs(node), 1)
     return Kernel(
         address,
@@ -171,14 +171,33 @@ def _kernel(node: Any, address: str) -> Kernel:
         str(node.get_device()),
         elements,
         reduced,
-        moved=int(node.get_read_write_buffers_sizes()) if kind is not KernelKind.OTHER else 0,
+        moved=0 if kind is KernelKind.OTHER else _moved(node),
         arguments=len(node.read_writes.reads) + len(node.read_writes.writes),
         parts=max((_masked(member) for member in node.get_nodes()), default=0),
-        flops=_flops(node) if kind in (KernelKind.EXTERN, KernelKind.TEMPLATE) else 0,
+        flops=0 if generated else _flops(node),
         dtype=_dtype(node),
         ops=tuple(sorted({_short(origin) for origin in _origins(node)})),
         node=node,
     )
+
+
+def _moved(node: Any) -> int:
+    """Bytes read and written, as far as Inductor can tell: of what others write (a kernel of the user's,
+    say) it may not know the size."""
+    try:
+        return int(node.get_read_write_buffers_sizes())
+    except Exception:
+        return 0
+
+
+def _results(node: Any) -> Iterator[tuple[Sequence[Any], Any]]:
+    """Sizes and type of each result that has any."""
+    for buffer in node.get_outputs():
+        try:
+            found = tuple(buffer.node.get_size()), buffer.node.get_dtype()
+        except Exception:  # a token, or several results in one
+            continue
+        yield found
 
 
 def _kind(node: Any) -> KernelKind:
@@ -210,11 +229,7 @@ def _addresses(nodes: Sequence[Any]) -> dict[Any, str]:
 
 def _content(node: Any) -> str:
     """What one operation computes, without the names that it has in this process."""
-    layouts = [
-        f"{buffer.node.get_dtype()}{buffer.node.get_size()}"
-        for buffer in node.get_outputs()
-        if hasattr(buffer.node, "layout") and hasattr(buffer.node.layout, "size")
-    ]
+    layouts = [f"{dtype}{list(sizes)}" for sizes, dtype in _results(node)]
     inputs = _graph_inputs()
     given = sorted(inputs[dep.name] for dep in node.read_writes.reads if dep.name in inputs)
     called = getattr(node.node, "python_kernel_name", None) or ""
@@ -250,12 +265,8 @@ def _short(origin: Any) -> str:
 
 def _outputs(node: Any) -> int:
     """Elements of the largest result."""
-    sizes = (
-        [_hint(size) for size in buffer.node.get_size()]
-        for buffer in node.get_outputs()
-        if hasattr(getattr(buffer.node, "layout", None), "size")
-    )
-    return max((_product(size) for size in sizes), default=0)
+    counts = (_product([_hint(size) for size in sizes]) for sizes, _ in _results(node))
+    return max(counts, default=0)
 
 
 def _count(sizes: Any) -> int:
@@ -271,9 +282,8 @@ def _product(sizes: Sequence[int]) -> int:
 
 
 def _dtype(node: Any) -> str:
-    for buffer in node.get_outputs():
-        if hasattr(getattr(buffer.node, "layout", None), "dtype"):
-            return str(buffer.node.get_dtype()).removeprefix("torch.")
+    for _, dtype in _results(node):
+        return str(dtype).removeprefix("torch.")
     return ""
 
 

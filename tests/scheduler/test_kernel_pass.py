@@ -1,0 +1,186 @@
+"""Choices about kernels inside Inductor: carried out, cached, replayed; and nothing happens if they fail.
+
+On a CPU the shipped patterns have nothing to say, so these tests let them.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from passwright.passes.inductor.fuse_siblings import FuseSiblings
+from passwright.passes.inductor.keep_cats_apart import KeepCatsApart
+from passwright.passes.inductor.kernels import KernelView
+from passwright.passes.inductor.pattern import KernelEditor, KernelMatch, KernelPattern, When
+from passwright.scheduler import kernel_planner
+from passwright.scheduler.gain import Interval
+from passwright.scheduler.inductor import cache_counters, capture_kernels
+from passwright.scheduler.optimize import Applied, Scheduler, collect_plans
+
+pytestmark = pytest.mark.inductor
+SURE = Interval(0.5, 0.4, 0.6)
+
+
+class Branches(torch.nn.Module):
+    """Independent pointwise kernels of one size, and a cat that a norm reads."""
+
+    def forward(self, *xs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = torch.cat([x[:, :8].sin() * n for n, x in enumerate(xs, 1)], -1)
+        centred = rows - rows.mean(-1, keepdim=True)
+        return (*(x.exp() + n for n, x in enumerate(xs)), centred)
+
+
+class OnCpu(FuseSiblings):
+    devices = frozenset({"cpu"})
+
+
+class CatsOnCpu(KeepCatsApart):
+    devices = frozenset({"cpu"})
+
+
+@pytest.fixture
+def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of Inductor's, with our plans in it."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def inputs() -> tuple[torch.Tensor, ...]:
+    torch.manual_seed(0)
+    return tuple(torch.randn(32, 16) for _ in range(4))
+
+
+@pytest.fixture
+def with_patterns(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Lets these patterns be chosen wherever they match."""
+
+    def use(*patterns: KernelPattern) -> None:
+        plain = Scheduler.of.__func__  # type: ignore[attr-defined]
+        monkeypatch.setattr(
+            Scheduler,
+            "of",
+            classmethod(lambda cls, s: replace(plain(cls, s), kernel_patterns=patterns)),
+        )
+        monkeypatch.setattr(kernel_planner.KernelCost, "gain", lambda *_: SURE)
+
+    return use
+
+
+def compiled(
+    inputs: tuple[torch.Tensor, ...], **options: Any
+) -> tuple[list[Applied], tuple[torch.Tensor, ...], int]:
+    """The plans of this level, the results, and how many loops the code has."""
+    torch._dynamo.reset()
+    run = torch.compile(Branches(), backend="passwright", options=options)
+    with collect_plans() as plans, capture_kernels() as kernels, torch.no_grad():
+        results = run(*inputs)
+    of_kernels = [applied for applied in plans if applied.plan.level == "inductor"]
+    return of_kernels, results, sum(graph.loops for graph in kernels)
+
+
+def agree(found: tuple[torch.Tensor, ...], inputs: tuple[torch.Tensor, ...]) -> None:
+    torch.testing.assert_close(found, Branches()(*inputs))
+
+
+def test_kernels_are_fused_and_the_plan_is_kept(
+    fresh_cache: Path, inputs: tuple[torch.Tensor, ...], with_patterns: Any
+) -> None:
+    _, _, before = compiled(inputs, levels="torch")
+    with_patterns(OnCpu())
+    [applied], results, after = compiled(inputs)
+    agree(results, inputs)
+    assert after < before
+    assert [step.pattern for step in applied.plan.steps] == ["on_cpu", "on_cpu"]
+    assert (applied.plan.ops_before, applied.plan.ops_after) == (10, 4)
+    assert applied.path.exists()
+    assert not applied.stored
+
+
+def test_a_cat_is_not_fused_into_a_reduction(
+    fresh_cache: Path, inputs: tuple[torch.Tensor, ...], with_patterns: Any
+) -> None:
+    with_patterns(CatsOnCpu())
+    [applied], results, _ = compiled(inputs, max_pointwise_cat_inputs=8)
+    agree(results, inputs)
+    assert {step.pattern for step in applied.plan.steps} <= {"cats_on_cpu"}
+
+
+def test_caches_hit_and_a_kept_plan_is_replayed(
+    fresh_cache: Path, inputs: tuple[torch.Tensor, ...], with_patterns: Any
+) -> None:
+    with_patterns(OnCpu())
+    [first], _, _ = compiled(inputs)
+    before = cache_counters()
+    compiled(inputs)
+    after = cache_counters()
+    assert after["fx_bypass"] == before["fx_bypass"]
+    assert after["aot_hit"] + after["fx_hit"] > before["aot_hit"] + before["fx_hit"]
+    # Without the compiled code the kept plan is found again.
+    for entry in fresh_cache.iterdir():
+        if entry.name != "passwright":
+            shutil.rmtree(entry)
+    [again], results, _ = compiled(inputs)
+    agree(results, inputs)
+    assert again.stored
+    assert [s.label for s in again.plan.steps] == [s.label for s in first.plan.steps]
+
+
+def test_a_pattern_that_raises_costs_a_warning(
+    fresh_cache: Path,
+    inputs: tuple[torch.Tensor, ...],
+    with_patterns: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(KernelPattern):
+        """Raises."""
+
+        when = When.AFTER_FUSION
+        devices = frozenset({"cpu"})
+
+        def matches(self, view: KernelView) -> Iterator[KernelMatch]:
+            raise RuntimeError("broken")
+
+        def apply(self, m: KernelMatch, edit: KernelEditor) -> None: ...
+
+    with_patterns(Broken())
+    with caplog.at_level(logging.WARNING, "passwright"):
+        _, results, _ = compiled(inputs)
+    agree(results, inputs)
+    assert "Inductor's kernels left as they were: broken" in caplog.text
+
+
+def test_without_the_level_nothing_is_planned(
+    fresh_cache: Path, inputs: tuple[torch.Tensor, ...], with_patterns: Any
+) -> None:
+    with_patterns(OnCpu())
+    plans, _, _ = compiled(inputs, levels="torch+aten")
+    assert plans == []
+
+
+@pytest.mark.gpu
+def test_small_kernels_share_launches_on_a_gpu(fresh_cache: Path) -> None:
+    torch.manual_seed(0)
+    inputs = tuple(torch.randn(64 + 32 * n, 48, device="cuda") for n in range(6))
+
+    class Small(torch.nn.Module):
+        def forward(self, *xs: torch.Tensor) -> list[torch.Tensor]:
+            return [x.softmax(-1) * n for n, x in enumerate(xs)] + [x.exp() for x in xs]
+
+    counts = {}
+    for levels in ("torch+aten", "torch+aten+inductor"):
+        torch._dynamo.reset()
+        run = torch.compile(Small(), backend="passwright", options={"levels": levels})
+        with collect_plans() as plans, capture_kernels() as kernels, torch.no_grad():
+            results = run(*inputs)
+        torch.testing.assert_close(results, Small()(*inputs))
+        counts[levels] = sum(graph.kernels for graph in kernels)
+    assert any(step.pattern == "combine_kernels" for p in plans for step in p.plan.steps)
+    assert counts["torch+aten+inductor"] < counts["torch+aten"]
