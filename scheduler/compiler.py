@@ -13,6 +13,7 @@ from passwright.scheduler.fold import compile_folded
 from passwright.scheduler.graph_pass import later_passes
 from passwright.scheduler.guard import Guard
 from passwright.scheduler.inductor import compile_with_inductor, resolve_options
+from passwright.scheduler.kernel_pass import KernelPasses, passes_of
 from passwright.scheduler.optimize import Scheduler, is_training
 from passwright.scheduler.plan import Plan, Step
 
@@ -40,14 +41,17 @@ class Compiler:
         """Compiles a graph that was rewritten by this plan, with its settings."""
         if plan is not None and not plan.later:
             return self.default(module, inputs)
-        if plan is None or not plan.settings:
-            return self._folded(module, inputs, {}, None)
-        guard = _guard(self.scheduler, self.scheduler.usable_settings(plan, self.given))
+        kernels = passes_of(self.scheduler)
+        if plan is not None:
+            plan = self.scheduler.usable_settings(plan, self.given)
+        if kernels is None and (plan is None or not plan.settings):
+            return self._folded(module, inputs, {}, None, None)
+        guard = _guard(self.scheduler, plan, kernels)
 
         def compile_graph(
             graph: fx.GraphModule, settings: Mapping[str, Any], inner: Callable[..., Any]
         ) -> Callable[..., Any]:
-            return self._folded(graph, inputs, settings, inner)
+            return self._folded(graph, inputs, settings, inner, kernels)
 
         return guard.compile(compile_graph, module)
 
@@ -61,8 +65,9 @@ class Compiler:
         inputs: Sequence[Any],
         settings: Mapping[str, Any],
         inner: Callable[..., Any] | None,
+        kernels: KernelPasses | None,
     ) -> Callable[..., Any]:
-        passes = later_passes(self.scheduler)
+        passes = later_passes(self.scheduler, kernels)
 
         def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             options = {**settings, **self.options}
@@ -75,10 +80,13 @@ class Compiler:
         return compile_graph(module, inputs)
 
 
-def _guard(scheduler: Scheduler, plan: Plan) -> Guard:
-    kept = [plan]
+def _guard(scheduler: Scheduler, plan: Plan | None, kernels: KernelPasses | None) -> Guard:
+    kept = plan
+    steps = () if plan is None else plan.settings
 
     def dropped(step: Step, reason: str) -> None:
-        kept[0] = scheduler.drop_setting(kept[0], step, reason)
+        nonlocal kept
+        assert kept is not None
+        kept = scheduler.drop_setting(kept, step, reason)
 
-    return Guard(plan.settings, scheduler.settings.setting_seconds, dropped)
+    return Guard(steps, scheduler.settings.setting_seconds, dropped, kernels)

@@ -13,7 +13,7 @@ from passwright.passes.address import digest
 from passwright.passes.dialect import Dialect
 from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import graph_pass, with_pass, with_scheduler_pass
-from passwright.scheduler.kernel_pass import kernel_passes
+from passwright.scheduler.kernel_pass import KernelPasses, kernel_hooks, passes_of
 from passwright.scheduler.optimize import Scheduler, is_training
 from passwright.scheduler.settings import Settings
 
@@ -89,12 +89,12 @@ def _restore(graph: fx.Graph, untouched: fx.Graph) -> None:
     graph.output(graph.graph_copy(untouched, {}))
 
 
-def later_passes(scheduler: Scheduler) -> dict[str, Any]:
+def later_passes(scheduler: Scheduler, kernels: KernelPasses | None) -> dict[str, Any]:
     """The hooks and the passes for ATen-IR and Inductor-IR, if the settings ask for these levels."""
     passes: dict[str, Any] = {}
     if "aten" in scheduler.settings.levels.split("+"):
         passes[_ATEN_HOOK] = passwright_pass(scheduler, Dialect.ATEN)
-    return passes | kernel_passes(scheduler)
+    return passes | kernel_hooks(kernels)
 
 
 def passwright_options(**settings: Any) -> dict[str, Any]:
@@ -107,7 +107,10 @@ def passwright_options(**settings: Any) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if scheduler.settings.mode == "off":
         return options
-    passes = {_TORCH_HOOK: passwright_pass(scheduler, Dialect.TORCH), **later_passes(scheduler)}
+    passes = {
+        _TORCH_HOOK: passwright_pass(scheduler, Dialect.TORCH),
+        **later_passes(scheduler, passes_of(scheduler)),
+    }
     for hook, ours in passes.items():
         add = with_scheduler_pass if hook.startswith("_") else with_pass
         options = add(options, hook, ours)

@@ -1,14 +1,16 @@
-"""Compiles with chosen settings of Inductor, and without those that fail.
+"""Compiles with what a plan chose for Inductor, and without what fails.
 
-A setting may not exist for a graph, run out of memory or time while it measures, or meet a bug. Then it
-is dropped from the plan, dearest first, and the compile goes on; forward and backward, which compile at
-different times, are guarded each.
+A setting may not do for a graph, run out of memory or time while it measures, or meet a bug; so may a
+choice about kernels. Then it is dropped from the plan, choices about kernels first and the dearest
+setting next, and the compile goes on. Forward and backward, which compile at different times, are
+guarded each.
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +19,7 @@ from torch import fx
 
 from passwright.scheduler.choices import find, patches
 from passwright.scheduler.inductor import clone_for_compile, compile_inner, option, patched
+from passwright.scheduler.kernel_pass import AFTER_HOOK, BEFORE_HOOK, KernelPasses
 from passwright.scheduler.plan import Step
 from passwright.scheduler.time_limit import time_limit
 
@@ -32,6 +35,8 @@ class Guard:
     steps: Sequence[Step]
     seconds: float
     dropped: Callable[[Step, str], None]
+    #: Makes the choices about kernels, if any are made.
+    kernels: KernelPasses | None = None
     inner: Inner = compile_inner
     _left: list[Step] = field(init=False)
     _before: dict[str, Any] = field(init=False)
@@ -48,24 +53,34 @@ class Guard:
             steps = list(self._left)
             try:
                 return compile_graph(clone_for_compile(gm), patches(steps), self.compile_one)
-            except torch._dynamo.exc.TorchDynamoException:
-                raise  # Dynamo steers by these
+            except _steering():
+                raise
             except Exception as error:
                 if len(self._left) == len(steps):
                     self._drop(error)
-        return compile_graph(gm, {}, self.inner)
+        return compile_graph(gm, {}, self.compile_one if self.kernels else self.inner)
 
     def compile_one(self, gm: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
         """Stands in for Inductor's compile of a forward, a backward or an inference graph."""
-        while self._left:
+        hooks: dict[str, Any] = {}
+        while self._left or (self.kernels and not hooks):
+            options = self._options() | hooks
+            limit = time_limit(self.seconds) if self._left else nullcontext()
+            if self.kernels:
+                self.kernels.begin()
             try:
-                with patched(self._options()), time_limit(self.seconds):
+                with patched(options), limit:
                     return self.inner(clone_for_compile(gm), inputs, **how)
-            except torch._dynamo.exc.TorchDynamoException:
+            except _steering():
                 raise
             except Exception as error:
-                self._drop(error)
-        with patched(self._options()):
+                if self.kernels and not hooks and self.kernels.refuse(cause(error)):
+                    hooks = {BEFORE_HOOK: None, AFTER_HOOK: None}
+                elif self._left:
+                    self._drop(error)
+                else:
+                    raise
+        with patched(self._options() | hooks):
             return self.inner(gm, inputs, **how)
 
     def _options(self) -> dict[str, Any]:
@@ -77,14 +92,19 @@ class Guard:
         self._left.remove(step)
         self.dropped(step, cause(error))
         gc.collect()
-        if isinstance(error, torch.OutOfMemoryError) or torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # an allocation may be what failed
 
 
 def cause(error: BaseException) -> str:
     """Kind and first line."""
     line = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def _steering() -> tuple[type[Exception], ...]:
+    """What Dynamo raises to begin anew with another graph, or to leave a frame alone."""
+    return (torch._dynamo.exc.RestartAnalysis, torch._dynamo.exc.SkipFrame)
 
 
 def _dearness(step: Step) -> tuple[float, str]:

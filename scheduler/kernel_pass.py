@@ -24,6 +24,7 @@ from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import scheduler_pass
 from passwright.scheduler.kernel_planner import LEVEL, KernelPlanner, KernelReplayer
 from passwright.scheduler.optimize import Applied, Scheduler, key_of, report
+from passwright.scheduler.plan import Plan
 
 if TYPE_CHECKING:
     from torch._inductor.scheduler import BaseSchedulerNode
@@ -55,6 +56,8 @@ class KernelPasses:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self._sessions: weakref.WeakKeyDictionary[Any, _Session] = weakref.WeakKeyDictionary()
+        #: What was chosen since `begin`, by key; None where a graph did not come to its end.
+        self._made: dict[str, Plan | None] = {}
 
     def before(self, nodes: Nodes) -> Nodes:
         """Chooses what may not be fused."""
@@ -76,6 +79,26 @@ class KernelPasses:
             _warn(error)
             return nodes
 
+    def begin(self) -> None:
+        """From now on, `refuse` is about what comes next."""
+        self._made.clear()
+
+    def refuse(self, reason: str) -> bool:
+        """The compile failed. If any choice was made in it, it is not made again: the kept plan says so.
+        False where none was, so that something else is to blame."""
+        found = {key: plan for key, plan in self._made.items() if plan is None or plan.steps}
+        for key, plan in found.items():
+            log.warning(
+                "choices about kernels are dropped from the plan: %s; set PASSWRIGHT_LEVELS=torch+aten"
+                " to leave them out from the start",
+                reason,
+            )
+            if plan is not None:
+                skipped = tuple(f"{step.label}: {reason}" for step in plan.steps)
+                self.scheduler.store.save(key, plan.replaced(steps=(), skipped=skipped))
+        self._made.clear()
+        return bool(found)
+
     def _begin(self, nodes: Nodes) -> None:
         start = time.perf_counter()
         device = _device_of(nodes)
@@ -96,6 +119,7 @@ class KernelPasses:
         planner.choose(view, When.BEFORE_FUSION, editor)
         owner = nodes[0].scheduler
         held = choices(owner, apart=editor.apart) if editor.apart else nullcontext()
+        self._made[key] = None
         held.__enter__()
         self._sessions[owner] = _Session(
             planner,
@@ -117,6 +141,7 @@ class KernelPasses:
             nodes = editor.finish()
         plan = session.planner.plan(session.fingerprint, len(view), len(nodes))
         plan = plan.replaced(context=session.context, device=str(session.device))
+        self._made[session.key] = plan
         if not session.stored:
             self.scheduler.store.save(session.key, plan)
         path = self.scheduler.store.path(session.key)
@@ -125,11 +150,20 @@ class KernelPasses:
         return nodes
 
 
-def kernel_passes(scheduler: Scheduler) -> dict[str, Callable[..., Any]]:
-    """The hooks of `torch._inductor.config` and the passes for them, if the settings ask for them."""
-    if LEVEL not in scheduler.settings.levels.split("+") or not scheduler.kernel_patterns:
+def passes_of(scheduler: Scheduler) -> KernelPasses | None:
+    """The passes, if the settings ask for them and there is a device on which they mean anything."""
+    devices = {device for pattern in scheduler.kernel_patterns for device in pattern.devices}
+    here = {"cpu", "cuda"} if torch.cuda.is_available() else {"cpu"}
+    if LEVEL not in scheduler.settings.levels.split("+") or not devices & here:
+        return None
+    return KernelPasses(scheduler)
+
+
+def kernel_hooks(passes: KernelPasses | None) -> dict[str, Callable[..., Any]]:
+    """The hooks of `torch._inductor.config` and the passes for them."""
+    if passes is None:
         return {}
-    passes = KernelPasses(scheduler)
+    scheduler = passes.scheduler
 
     def uuid() -> str:
         kind = "cuda" if torch.cuda.is_available() else "cpu"

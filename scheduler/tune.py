@@ -23,7 +23,6 @@ from passwright.scheduler.choices import UNKNOWN, worth_measuring
 from passwright.scheduler.compiler import Compiler
 from passwright.scheduler.device import describe
 from passwright.scheduler.gain import Interval
-from passwright.scheduler.graph_pass import later_passes
 from passwright.scheduler.inductor import clone_for_compile, eager_backward
 from passwright.scheduler.optimize import Applied, Scheduler, device_of, is_training, report
 from passwright.scheduler.plan import Plan
@@ -90,7 +89,7 @@ def tune_graph(
             chosen = bench.choices(best)
         if len(chosen) > 1:
             variants += chosen[1:]
-            best, comparison = bench.fastest([variants[0], *chosen])
+            best, comparison = bench.fastest([variants[0], *chosen], unless=best)
     scheduler.store.save(key, best.plan)
     path = scheduler.store.path(key)
     report(Applied(best.plan, path, stored=False, seconds=time.perf_counter() - start))
@@ -133,7 +132,7 @@ class _Bench:
             planner = replace(self.compiler, scheduler=replace(scheduler, settings=settings))
             rewritten, plan = planner.plan(self.gm, self.inputs)
             labels = tuple(step.label for step in plan.steps) if plan else ()
-            if plan is not None and labels not in seen and (labels or later_passes(scheduler)):
+            if plan is not None and labels not in seen and (labels or usual.levels != "torch"):
                 seen.add(labels)
                 found += self._compiled(name, rewritten, plan)
         return found
@@ -174,13 +173,15 @@ class _Bench:
             log.debug("traceback", exc_info=True)
             return []
 
-    def fastest(self, variants: Sequence[Variant]) -> tuple[Variant, Comparison | None]:
-        """The first where no other is surely faster."""
+    def fastest(
+        self, variants: Sequence[Variant], *, unless: Variant | None = None
+    ) -> tuple[Variant, Comparison | None]:
+        """The first where no other is surely faster; nor than `unless`, if one is named."""
         if len(variants) < 2:
             return variants[0], None
         scheduler = self.compiler.scheduler
         comparison = measure(variants, self.gm, self.inputs, self.training, scheduler)
-        return _winner(variants, comparison), comparison
+        return _winner(variants, comparison, unless), comparison
 
 
 def measure(
@@ -207,14 +208,21 @@ def measure(
         )
 
 
-def _winner(variants: Sequence[Variant], comparison: Comparison) -> Variant:
-    """The variant with the best lower bound, if that is above default; its plan says what was
-    measured."""
+def _winner(
+    variants: Sequence[Variant], comparison: Comparison, unless: Variant | None = None
+) -> Variant:
+    """The variant with the best lower bound, if that is above default (and above all that `unless` may
+    gain); its plan says what was measured."""
+    gains = comparison.gains
     best, bound = variants[0], 0.0
+    if unless is not None and unless.name in gains and gains[unless.name].lower > 0:
+        best, bound = unless, gains[unless.name].upper
     for variant in variants[1:]:
-        gain = comparison.gains.get(variant.name)
+        gain = gains.get(variant.name)
         if gain is not None and gain.lower > bound:
             best, bound = variant, gain.lower
-            measured = Interval(gain.median, gain.lower, gain.upper)
-            best.plan = replace(variant.plan, origin="measured", measured=measured)
+    if best.name in gains:
+        found = gains[best.name]
+        measured = Interval(found.median, found.lower, found.upper)
+        best.plan = replace(best.plan, origin="measured", measured=measured)
     return best

@@ -30,13 +30,11 @@ def measured(
 
     One that does not compile is left out with the reason. Raises what the baseline raises.
     """
-    import torch
 
     judge = Judge(model)
     described: dict[str, dict[str, Any]] = {}
     runs: dict[str, Any] = {}
     for name, options in variants.items():
-        torch._dynamo.reset()
         try:
             run, described[name] = _compiled(model, options)
             with model.lock.shared():

@@ -27,7 +27,7 @@ class FuseSiblings(KernelPattern):
         levels = view.earliest()
         groups: dict[tuple[int, str, int], list[Kernel]] = {}
         for kernel in view:
-            if kernel.kind is KernelKind.POINTWISE and not kernel.parts:
+            if kernel.kind is KernelKind.POINTWISE and not kernel.parts and not kernel.bound:
                 key = (levels[kernel.address], kernel.device, kernel.elements)
                 groups.setdefault(key, []).append(kernel)
         for group in groups.values():

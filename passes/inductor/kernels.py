@@ -52,6 +52,8 @@ class Kernel:
     parts: int = 0
     flops: int = 0
     dtype: str = ""
+    #: It may share a launch with nothing, whatever it is.
+    bound: bool = False
     #: For readers: the ops that it came from.
     ops: tuple[str, ...] = ()
     #: Inductor's node.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from passwright.passes.address import digest, target_name
@@ -27,7 +28,9 @@ def view_of(nodes: Sequence[BaseSchedulerNode]) -> KernelView:
     """The nodes as kernels. Call it where Inductor calls its scheduler passes."""
     addresses = _addresses(nodes)
     owners = _owners(nodes)
+    bound = _bound_to_others(nodes)
     kernels = [_kernel(node, addresses[node]) for node in nodes]
+    kernels = [replace(k, bound=True) if k.node in bound else k for k in kernels]
     producers = {
         addresses[node]: [addresses[source] for source in _sources(node, owners)] for node in nodes
     }
@@ -159,6 +162,21 @@ class _Choices:
 
 
 # ---- reading
+
+
+def _bound_to_others(nodes: Sequence[Any]) -> set[Any]:
+    """What reads results of sums along two orders in one kernel: those are finished by what reads them,
+    which Inductor therefore combines with nothing."""
+    from torch._inductor import scheduler as inductor
+
+    mixed = getattr(inductor, "FusedMixOrderReductions", ())
+    buffers = {
+        name
+        for node in nodes
+        if mixed and isinstance(node, mixed)
+        for name in node.get_buffer_names()
+    }
+    return {node for node in nodes if buffers and buffers & set(node.used_buffer_names())}
 
 
 def _kernel(node: Any, address: str) -> Kernel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ from passwright.scheduler.commands.models import Subject
 from passwright.scheduler.cost import GraphCost
 from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import clone_for_compile, torch_versions
+from passwright.scheduler.lowering import plan_below
 from passwright.scheduler.optimize import (
+    Applied,
     Scheduler,
     collect_plans,
     device_of,
@@ -51,6 +53,9 @@ class PlannedGraph:
     stored: bool = False
     #: Why there is no plan.
     error: str = ""
+    #: The plans of the levels below, forward before backward, and why they are not known.
+    below: tuple[Applied, ...] = ()
+    below_error: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`: everything, the plan as it is stored."""
@@ -61,6 +66,16 @@ class PlannedGraph:
             "planning_seconds": self.planning_seconds,
             "stored": self.stored,
             "error": self.error,
+            "below": [
+                {
+                    "plan": json.loads(applied.plan.to_json()),
+                    "path": str(applied.path),
+                    "stored": applied.stored,
+                    "planning_seconds": applied.seconds,
+                }
+                for applied in self.below
+            ],
+            "below_error": self.below_error,
         }
 
 
@@ -71,8 +86,8 @@ def plan_model(subject: Subject, settings: Settings) -> list[PlannedGraph]:
         read_plan(settings.plan)  # here, where its error is not one of a graph
     graphs: list[PlannedGraph] = []
 
-    def backend(gm: fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
-        graphs.append(_planned(scheduler, gm))
+    def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        graphs.append(_planned(scheduler, gm, inputs))
         return gm.forward
 
     torch._dynamo.reset()
@@ -80,15 +95,15 @@ def plan_model(subject: Subject, settings: Settings) -> list[PlannedGraph]:
     return graphs
 
 
-def _planned(scheduler: Scheduler, gm: fx.GraphModule) -> PlannedGraph:
+def _planned(scheduler: Scheduler, gm: fx.GraphModule, inputs: Sequence[Any]) -> PlannedGraph:
     training = is_training(gm.graph)
     try:
         rewritten = clone_for_compile(gm)
         before = _estimate(gm, training)
         with collect_plans() as plans:
-            scheduler.plan_graph(rewritten.graph, training=training)
+            scheduler.plan_graph(rewritten.graph, training=training, given=())
         [applied] = plans
-        return PlannedGraph(
+        found = PlannedGraph(
             applied.plan,
             applied.path,
             before,
@@ -98,6 +113,13 @@ def _planned(scheduler: Scheduler, gm: fx.GraphModule) -> PlannedGraph:
         )
     except Exception as error:
         return PlannedGraph(None, error=cause(error))
+    if scheduler.settings.levels == "torch":
+        return found
+    try:
+        rewritten.recompile()
+        return replace(found, below=tuple(plan_below(scheduler, rewritten, inputs)))
+    except Exception as error:
+        return replace(found, below_error=cause(error))
 
 
 def _estimate(gm: fx.GraphModule, training: bool) -> float:

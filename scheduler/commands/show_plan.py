@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from passwright.scheduler.commands.console import console
 from passwright.scheduler.commands.models import Subject
 from passwright.scheduler.commands.plan import Diff, PlannedGraph
+from passwright.scheduler.optimize import Applied
 from passwright.scheduler.plan import LeftOut, Plan, Step, speedup
 
 if TYPE_CHECKING:
@@ -35,7 +36,43 @@ def show(subject: Subject, graphs: Sequence[PlannedGraph], diff: Diff) -> None:
             _graph(out, graph, graph.plan, diff)
 
 
+#: What each level is, and what its plans count.
+_LEVELS = {"torch": "Torch-IR", "aten": "ATen-IR", "inductor": "Inductor-IR"}
+_COUNTED = {"torch": "ops", "aten": "ops", "inductor": "kernels"}
+
+
 def _graph(out: Console, graph: PlannedGraph, plan: Plan, diff: Diff) -> None:
+    """The plan of Torch-IR, with the settings of Inductor, and then those of the levels below."""
+    if graph.below or graph.below_error:
+        out.print("Torch-IR, and settings of Inductor", style="bold")
+    _torch(out, graph, plan, diff)
+    for applied in graph.below:
+        _below(out, applied, diff)
+    if graph.below_error:
+        out.print(f"the levels below are not known: {graph.below_error}", markup=False)
+
+
+def _below(out: Console, applied: Applied, diff: Diff) -> None:
+    plan = applied.plan
+    out.print()
+    out.print(_LEVELS.get(plan.level, plan.level), style="bold")
+    counted = _COUNTED.get(plan.level, "ops")
+    why = f", {plan.stopped}" if plan.stopped else ""
+    out.print(
+        f"{plan.ops_before} -> {plan.ops_after} {counted}, predicted {speedup(plan.predicted)},"
+        f" {'found' if applied.stored else 'made'} in {applied.seconds:.1f} s{why}",
+        markup=False,
+    )
+    for line in plan.skipped:
+        out.print(f"skipped {line}", markup=False)
+    if plan.steps:
+        _steps(out, plan.steps, diff)
+    if plan.left and diff is Diff.FULL:
+        _left(out, plan.left, full=True)
+    out.print(f"plan: {applied.path}", markup=False, soft_wrap=True)
+
+
+def _torch(out: Console, graph: PlannedGraph, plan: Plan, diff: Diff) -> None:
     before, after = graph.seconds_before, graph.seconds_after
     out.print(
         f"{plan.ops_before} -> {plan.ops_after} ops, estimated {duration(before)} ->"

@@ -19,7 +19,7 @@ from passwright.passes.pattern import Candidate, Pattern
 from passwright.passes.table import PatternTable, default_table
 from passwright.passes.testing import capture, text
 from passwright.passes.verify import verify
-from passwright.scheduler import backend, optimize
+from passwright.scheduler import backend, compiler, optimize
 from passwright.scheduler import store as store_module
 from passwright.scheduler.device import DeviceDescriptor, describe_cpu, describe_gpu
 from passwright.scheduler.gain import GainModel, Interval, Prediction
@@ -216,9 +216,7 @@ def run(monkeypatch: pytest.MonkeyPatch, plan_directory: Path) -> Iterator[Calla
     graphs: list[fx.GraphModule] = []
     asked: list[tuple[str | None, dict[str, Any]]] = []
 
-    def stand_in(
-        gm: Any, inputs: Any, *, mode: Any = None, options: Any = None, passes: Any = None
-    ):
+    def stand_in(gm: Any, inputs: Any, *, mode: Any = None, options: Any = None, **_: Any):
         graphs.append(gm)
         asked.append((mode, dict(options or {})))
         return aot_eager(gm, inputs)
@@ -236,7 +234,8 @@ def run(monkeypatch: pytest.MonkeyPatch, plan_directory: Path) -> Iterator[Calla
         graphs.clear()
         asked.clear()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(backend, "compile_with_inductor", stand_in)
+            for module in (backend, compiler):
+                patch.setattr(module, "compile_with_inductor", stand_in)
             if not planner:
                 patch.setattr(Scheduler, "model", lambda *_: AlwaysGains())
             options = {"plan_directory": str(plan_directory), **options}

@@ -294,7 +294,7 @@ def test_tune_measures_and_keeps_the_winner(
 ) -> None:
     # Eager in place of Inductor: what is measured is then real, and takes no compile.
     monkeypatch.setattr(
-        "passwright.scheduler.commands.tune.compile_with_inductor",
+        "passwright.scheduler.compiler.compile_with_inductor",
         lambda module, _inputs, **_: module.forward,
     )
     arguments = ("tune", f"{models}:make", "--batch", "64", "--set", "tune_seconds=1")
@@ -338,7 +338,7 @@ def test_tune_says_when_a_model_does_not_compile(
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("no compiler today")
 
-    monkeypatch.setattr("passwright.scheduler.commands.tune.compile_with_inductor", fail)
+    monkeypatch.setattr("passwright.scheduler.compiler.compile_with_inductor", fail)
     result = run("tune", f"{models}:make")
     assert result.exit_code == 1
     assert "does not compile" in result.stderr

@@ -197,7 +197,7 @@ def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, monkeypatch: pytest.Monk
             raise KeyboardInterrupt
         return models.launch(seat)
 
-    monkeypatch.setattr(bench, "_launcher", lambda: launch)
+    monkeypatch.setattr(bench, "launcher", lambda: launch)
     path = tmp_path / "bench.json"
     arguments = ["bench", "own:mmoe", "--device", "cpu", "--jobs", "2", "--json", str(path)]
     # A table in 80 columns breaks the sentence.
@@ -211,7 +211,7 @@ def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, monkeypatch: pytest.Monk
     ("special", "code"), [({}, 0), ({"mmoe": failing("start", {"failed": "no"})}, 1)]
 )
 def test_exit_codes(special: Any, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "_launcher", lambda: FakeModels(**special).launch)
+    monkeypatch.setattr(bench, "launcher", lambda: FakeModels(**special).launch)
     arguments = ["bench", "own:mmoe", "--mode", "infer", "--device", "cpu"]
     result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code == code

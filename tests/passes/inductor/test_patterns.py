@@ -40,8 +40,10 @@ def test_no_group_is_larger_than_the_largest() -> None:
         kernel("x", "reduction", reduced=16),
         kernel("x", elements=1 << 23),
         kernel("x", "reduction", reduced=LONG_ROW + 1),
+        kernel("x", moved=1 << 24),
+        kernel("x", bound=True),
     ],
-    ids=["a library call", "a template", "a reduction", "a large kernel", "long rows"],
+    ids=["library", "template", "reduction", "large", "long rows", "much moved", "bound"],
 )
 def test_unlike_kernels_are_not_combined(other: object) -> None:
     view = KernelView([kernel("a"), kernel("b"), other])  # type: ignore[list-item]
