@@ -1,8 +1,8 @@
 """Settings of Inductor as steps of a plan: each a named choice for one compile, never for the process.
 
 What a choice gains depends on the device and the graph. On devices where it was measured
-(`data/devices/choices-*.json`, made by `python -m passwright.training.choice_sweep`), the spread over
-models is its interval; elsewhere nothing is expected of it, and only measuring (`tune`) can take it.
+(`data/devices/choices-*.json`, made by `python -m passwright.training.levels --what choices`), the spread
+over models is its interval; elsewhere nothing is expected of it, and only measuring (`tune`) can take it.
 """
 
 from __future__ import annotations

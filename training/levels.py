@@ -1,7 +1,7 @@
 """What each IR level adds: stock Inductor, combo kernels, and Passwright with two and with three levels.
 
     python -m passwright.training.levels --json data/reports/levels-h200.json
-    python -m passwright.training.levels --what choices --json FILE     each setting of Inductor by itself
+    python -m passwright.training.levels --what choices --gains FILE    each setting of Inductor by itself
     python -m passwright.training.levels --what check                   right or wrong, nothing measured
     python -m passwright.training.levels --from data/reports/levels-h200.json --markdown
 
@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -90,7 +89,10 @@ def run(
     seconds: Annotated[float, typer.Option(min=0.1, help="Of measuring a row.")] = 6.0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Where rows are kept.")] = None,
     source: Annotated[Path | None, typer.Option("--from", help="Print this file.")] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table.")] = False,
+    gains: Annotated[
+        Path | None, typer.Option(help="With --what choices: write what the planner reads.")
+    ] = None,
 ) -> None:
     """Compare Inductor, combo kernels and Passwright's levels on public models."""
     if source is not None:
@@ -117,7 +119,10 @@ def run(
     known = {(row["model"], row["mode"]) for row in report["rows"] if "why" not in row}
     left = [task for task in tasks if (task.model, task.phase) not in known]
     _collect(report, left, what, where, jobs, time_limit, json_file)
-    typer.echo(markdown(report), nl=False) if as_markdown or json_file is None else None
+    if as_markdown or json_file is None:
+        typer.echo(markdown(report), nl=False)
+    if gains is not None and what is What.CHOICES:
+        _write_gains(report, gains)
     if any(wrong(row) for row in report["rows"]):
         raise typer.Exit(FAILED)
 
@@ -211,8 +216,19 @@ def summary(row: Mapping[str, Any]) -> str:
     return ", ".join(said) or "right"
 
 
+def _write_gains(report: Mapping[str, Any], path: Path) -> None:
+    """What the planner reads: the gain and the compile cost of each setting on each model."""
+    data = {
+        "device": report["device"]["name"],
+        "torch": report["versions"]["torch"],
+        "rows": choice_rows(report),
+    }
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    say(f"written: {path}")
+
+
 def choice_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """For `data/devices/choices-*.json`: gain and compile cost of each setting on each model."""
+    """Gain over the plan without it, and compile cost, of each setting on each model."""
     found = []
     for row in report["rows"]:
         for name, gain in row.get("measured", {}).get("gains", {}).items():
@@ -229,11 +245,6 @@ def choice_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
                 }
             )
     return found
-
-
-def geometric_mean(gains: Iterable[float]) -> float:
-    """Of log gains, as a ratio."""
-    return math.exp(statistics.fmean(gains))
 
 
 if __name__ == "__main__":

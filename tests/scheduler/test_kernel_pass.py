@@ -184,3 +184,23 @@ def test_small_kernels_share_launches_on_a_gpu(fresh_cache: Path) -> None:
         counts[levels] = sum(graph.kernels for graph in kernels)
     assert any(step.pattern == "combine_kernels" for p in plans for step in p.plan.steps)
     assert counts["torch+aten+inductor"] < counts["torch+aten"]
+
+
+def test_a_plan_shows_all_levels_without_compiling(
+    fresh_cache: Path, inputs: tuple[torch.Tensor, ...], with_patterns: Any
+) -> None:
+    from passwright.scheduler.commands.models import Subject
+    from passwright.scheduler.commands.plan import plan_model
+    from passwright.scheduler.settings import Settings
+
+    with_patterns(OnCpu())
+    with capture_kernels() as kernels:
+        [graph] = plan_model(Subject("branches", Branches(), inputs, False), Settings())
+    assert graph.below_error == ""
+    assert [applied.plan.level for applied in graph.below] == ["aten", "inductor"]
+    assert [step.pattern for step in graph.below[1].plan.steps] == ["on_cpu", "on_cpu"]
+    assert kernels == []
+    # The compile that comes later finds this plan.
+    [applied], results, _ = compiled(inputs)
+    agree(results, inputs)
+    assert applied.stored
