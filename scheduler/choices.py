@@ -7,17 +7,14 @@ over models is its interval; elsewhere nothing is expected of it, and only measu
 
 from __future__ import annotations
 
-import json
-import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from passwright.passes.address import digest
 from passwright.passes.pattern import Exactness
+from passwright.scheduler.choice_gains import gains_on
 from passwright.scheduler.device import DeviceDescriptor
 from passwright.scheduler.gain import Interval
 from passwright.scheduler.inductor import known_options, option
@@ -28,10 +25,6 @@ _GPU, _BOTH = frozenset({"cuda"}), frozenset({"cpu", "cuda"})
 _SAME, _OTHER_SUMS = Exactness.BITWISE, Exactness.REASSOCIATING
 #: Nothing is known.
 UNKNOWN = Interval(0.0, -1.0, 1.0)
-#: Fewest models behind an interval.
-_LEAST = 3
-#: Standard errors in half a 90 % interval.
-_NINETY = 1.645
 
 
 @dataclass(frozen=True)
@@ -273,60 +266,6 @@ def find(step: Step) -> Choice | None:
     return next((c for c in all_choices() if (c.name, c.key) == (step.pattern, step.key)), None)
 
 
-# ---- what they gain
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Of one choice in one mode: log gains over the same plan without it, a model each, and how
-    many times the compile took."""
-
-    gains: tuple[float, ...]
-    compile_cost: float
-
-    @property
-    def interval(self) -> Interval:
-        """Of one more model, 90 %."""
-        mean = statistics.fmean(self.gains)
-        half = _NINETY * statistics.stdev(self.gains) * math.sqrt(1 + 1 / len(self.gains))
-        return Interval(round(mean, 6), round(mean - half, 6), round(mean + half, 6))
-
-
-class ChoiceGains:
-    """What was measured on one kind of device."""
-
-    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
-        found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-        for row in rows:
-            if row["gain"] is not None:
-                found.setdefault((row["choice"], row["mode"]), []).append(row)
-        self._measured = {
-            key: Measured(
-                tuple(row["gain"] for row in rows),
-                math.exp(statistics.fmean(math.log(row["compile_cost"]) for row in rows)),
-            )
-            for key, rows in found.items()
-        }
-
-    def of(self, choice: Choice, *, training: bool) -> Measured | None:
-        """None where too few models were measured."""
-        found = self._measured.get((choice.name, "train" if training else "infer"))
-        return found if found and len(found.gains) >= _LEAST else None
-
-
-@cache
-def gains_on(device_name: str) -> ChoiceGains:
-    """The measured gains on this device; none where it was never measured."""
-    folder = resources.files("passwright.data") / "devices"
-    files = folder.iterdir() if folder.is_dir() else ()
-    for file in sorted(files, key=lambda file: file.name):
-        if file.name.startswith("choices-"):
-            data = json.loads(file.read_text(encoding="utf-8"))
-            if data["device"] == device_name:
-                return ChoiceGains(data["rows"])
-    return ChoiceGains()
-
-
 def choose(
     choices: Sequence[Choice],
     device: DeviceDescriptor,
@@ -346,7 +285,7 @@ def choose(
             if choice.allow and device.kind in choice.devices and choice.name not in settings.allow:
                 left.append(LeftOut(_label(choice), reason))
             continue
-        known = measured.of(choice, training=training)
+        known = measured.of(choice.name, training=training)
         gain = known.interval if known else UNKNOWN
         judged.append((choice, gain, known.compile_cost if known else choice.compile_cost))
     judged.sort(key=lambda item: (-item[1].lower, item[0].name))
@@ -388,7 +327,7 @@ def worth_measuring(
     already = [choice for step in taken if (choice := find(step)) is not None]
     found: list[tuple[float, float, str, Choice]] = []
     for choice in choices:
-        known = measured.of(choice, training=training)
+        known = measured.of(choice.name, training=training)
         gain = known.interval if known else UNKNOWN
         if (
             gain.upper > settings.min_gain

@@ -13,8 +13,6 @@ The estimate is meant for comparing two forms of one graph, not for absolute tim
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
 from enum import Enum
 
 from torch import fx
@@ -23,13 +21,15 @@ from passwright.passes.effects import is_region_change
 from passwright.passes.graph import GraphView
 from passwright.passes.ops import Cat, Embedding, Linear, Slice, Split, Stack, Unbind
 from passwright.passes.parameters import parameter_only
-from passwright.passes.spec import Spec, hint
+from passwright.passes.spec import Spec
 from passwright.scheduler.device import DeviceDescriptor
 from passwright.scheduler.estimate import Estimate, Seconds
+from passwright.scheduler.fused import Kernel, merge
 from passwright.scheduler.group_cost import group_seconds, is_grouped
 from passwright.scheduler.inductor import pointwise_cat_limits
 from passwright.scheduler.work import (
     PRODUCTS,
+    attention_items,
     exponentials,
     op_name,
     product_flops,
@@ -46,7 +46,6 @@ _NORM_LAUNCHES = {
 #: A call in training against one in inference, kernels aside: autograd, and a backward graph.
 #: Measured on two cores: 441 us against 81 us with one Linear of 8x8.
 _TRAINING_CALLS = 6
-ATTENTION = "scaled_dot_product_attention"
 #: Products that are no Linear and have a bias.
 _BIASED = ("baddbmm", "linear_saving_float8")
 #: Exponentials that take as long as one turn of a vectorised loop on a CPU, without and with a sum.
@@ -68,16 +67,6 @@ class Kind(Enum):
     CAT = 3
     OPAQUE = 4
     GROUP = 5
-
-
-@dataclass
-class Kernel:
-    """Nodes that run as one fused kernel over `elements` elements; `first` stands for all."""
-
-    elements: int
-    first: fx.Node
-    nodes: list[fx.Node] = field(default_factory=list)
-    reads: dict[fx.Node, None] = field(default_factory=dict)
 
 
 class GraphCost:
@@ -204,7 +193,7 @@ class GraphCost:
             if kernel is None:
                 kernel = found
             else:
-                kernel = _merge(kernel, found, home, self.view, fused)
+                kernel = merge(kernel, found, home, self.view, fused)
         if kernel is None:
             kernel = Kernel(elements, node)
             fused[id(kernel)] = kernel
@@ -342,11 +331,10 @@ class GraphCost:
         assert first is not None
         work = product_flops(self.view, node, first)
         items = product_items(node, first)
-        arithmetic = self.device.matmul_seconds(first.dtype, work, first.numel)
-        if op_name(node) == ATTENTION and first.ndim > 2:
-            heads, queries = math.prod(map(hint, first.shape[:-2])), hint(first.shape[-2])
-            size = first.dtype.itemsize
-            arithmetic = max(arithmetic, self.device.attention_seconds(heads, queries, size))
+        arithmetic = max(
+            self.device.matmul_seconds(first.dtype, work, first.numel),
+            self.device.attention_seconds(*attention_items(node, first), first.dtype.itemsize),
+        )
         once = Seconds(
             self.device.extern_launch + self.device.item_seconds * items * (items > 1),
             arithmetic,
@@ -390,18 +378,3 @@ def _has_bias(view: GraphView, node: fx.Node) -> bool:
 
 def _only_here(source: fx.Node, cat: fx.Node) -> bool:
     return all(user is cat for user in source.users)
-
-
-def _merge(
-    into: Kernel, other: Kernel, home: dict[int, Kernel], view: GraphView, fused: dict[int, Kernel]
-) -> Kernel:
-    """One kernel of two that a consumer joins; the smaller goes into the larger."""
-    if len(other.nodes) > len(into.nodes):
-        into, other = other, into
-    into.first = min(into.first, other.first)
-    into.nodes += other.nodes
-    into.reads |= other.reads
-    for node in other.nodes:
-        home[view.spec(node).storage] = into
-    del fused[id(other)]
-    return into

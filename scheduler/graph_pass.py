@@ -12,9 +12,10 @@ from torch import fx
 from passwright.passes.address import digest
 from passwright.passes.dialect import Dialect
 from passwright.scheduler.device import describe
-from passwright.scheduler.inductor import graph_pass, with_pass, with_scheduler_pass
+from passwright.scheduler.inductor import graph_pass, with_pass
 from passwright.scheduler.kernel_pass import KernelPasses, kernel_hooks, passes_of
 from passwright.scheduler.optimize import Scheduler, is_training
+from passwright.scheduler.scheduler_hooks import with_scheduler_pass
 from passwright.scheduler.settings import Settings
 
 if TYPE_CHECKING:

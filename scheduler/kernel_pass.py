@@ -21,10 +21,10 @@ from passwright.passes.address import digest
 from passwright.passes.inductor.nodes import SchedulerEditor, choices, view_of
 from passwright.passes.inductor.pattern import When
 from passwright.scheduler.device import describe
-from passwright.scheduler.inductor import scheduler_pass
 from passwright.scheduler.kernel_planner import LEVEL, KernelPlanner, KernelReplayer
 from passwright.scheduler.optimize import Applied, Scheduler, key_of, report
 from passwright.scheduler.plan import Plan
+from passwright.scheduler.scheduler_hooks import scheduler_pass
 
 if TYPE_CHECKING:
     from torch._inductor.scheduler import BaseSchedulerNode

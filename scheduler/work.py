@@ -83,6 +83,13 @@ def product_items(node: fx.Node, out: Spec) -> int:
     return math.prod(map(hint, out.shape[:-2]))
 
 
+def attention_items(node: fx.Node, out: Spec) -> tuple[int, int]:
+    """Heads of attention in all, and the queries of each; (0, 0) for anything else."""
+    if op_name(node) != "scaled_dot_product_attention" or out.ndim < 3:
+        return 0, 0
+    return math.prod(map(hint, out.shape[:-2])), hint(out.shape[-2])
+
+
 def _einsum_flops(equation: str, tensors: list[Spec]) -> float:
     sizes: dict[str, int] = {}
     labels = equation.split("->")[0].replace(" ", "").split(",")

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from passwright.passes.dialect import Dialect
 from passwright.passes.errors import SettingsError
+from passwright.passes.inductor.pattern import KernelPattern
+from passwright.passes.inductor.table import kernel_patterns
 from passwright.passes.pattern import Pattern
-from passwright.passes.table import PatternTable, default_table
+from passwright.passes.table import default_table
 from passwright.scheduler.commands.console import console, print_json
 
+AnyPattern = Pattern | KernelPattern
 _LEVELS = {Dialect.TORCH: "torch", Dialect.ATEN: "aten"}
 
 
 def patterns(name: str | None, *, as_json: bool) -> None:
     """Prints all patterns, or the one of that name. Raises SettingsError for an unknown name."""
-    table = default_table()
-    chosen = [*table] if name is None else [_find(table, name)]
+    known = {p.name(): p for p in (*default_table(), *kernel_patterns())}
+    chosen = [*known.values()] if name is None else [_find(known, name)]
     if as_json:
         print_json([describe(pattern) for pattern in chosen])
     elif name is None:
@@ -27,24 +31,35 @@ def patterns(name: str | None, *, as_json: bool) -> None:
         _show_one(chosen[0])
 
 
-def _find(table: PatternTable, name: str) -> Pattern:
-    if name in table:
-        return table[name]
-    near = difflib.get_close_matches(name, [p.name() for p in table], n=3, cutoff=0.5)
+def _find(known: Mapping[str, AnyPattern], name: str) -> AnyPattern:
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "; `passwright patterns` lists them"
     raise SettingsError(f"there is no pattern {name!r}{hint}")
 
 
-def describe(pattern: Pattern) -> dict[str, Any]:
+def describe(pattern: AnyPattern) -> dict[str, Any]:
     """What a pattern declares about itself."""
     doc = inspect.getdoc(type(pattern)) or ""
+    if isinstance(pattern, KernelPattern):
+        where = {
+            "direction": pattern.when.value,
+            "levels": ["inductor"],
+            "cleanup": False,
+            "anchors": ["kernels"],
+        }
+    else:
+        where = {
+            "direction": pattern.direction.value,
+            "levels": [text for dialect, text in _LEVELS.items() if dialect in pattern.levels],
+            "cleanup": pattern.cleanup,
+            "anchors": sorted(kind.__name__ for kind in pattern.anchors),
+        }
     return {
+        **where,
         "name": pattern.name(),
-        "direction": pattern.direction.value,
-        "levels": [text for dialect, text in _LEVELS.items() if dialect in pattern.levels],
         "exactness": pattern.exactness.value,
-        "cleanup": pattern.cleanup,
-        "anchors": sorted(kind.__name__ for kind in pattern.anchors),
         "conditions": list(pattern.conditions),
         "summary": doc.partition("\n")[0],
         "doc": doc,
@@ -52,7 +67,7 @@ def describe(pattern: Pattern) -> dict[str, Any]:
     }
 
 
-def _show(chosen: list[Pattern]) -> None:
+def _show(chosen: list[AnyPattern]) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -78,7 +93,7 @@ def _show(chosen: list[Pattern]) -> None:
     )
 
 
-def _show_one(pattern: Pattern) -> None:
+def _show_one(pattern: AnyPattern) -> None:
     d = describe(pattern)
     facts = [d["direction"], "+".join(d["levels"]) + "-IR", d["exactness"]]
     if d["cleanup"]:

@@ -13,6 +13,7 @@ from torch import fx
 
 from passwright.passes.appearance import must_copy
 from passwright.passes.errors import IllegalRewrite
+from passwright.passes.gradients import gets_gradient
 from passwright.passes.graph import GraphView
 from passwright.passes.legality import (
     agreement,
@@ -20,7 +21,6 @@ from passwright.passes.legality import (
     between_writes,
     consecutive,
     escapes,
-    gets_gradient,
     independent_groups,
     is_written,
     observes_strides,

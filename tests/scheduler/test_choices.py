@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from passwright.passes.pattern import Exactness
+from passwright.scheduler import choice_gains
 from passwright.scheduler import choices as module
+from passwright.scheduler.choice_gains import ChoiceGains
 from passwright.scheduler.choices import (
     UNKNOWN,
     Choice,
-    ChoiceGains,
     all_choices,
     choose,
     find,
@@ -164,13 +165,12 @@ def test_the_measured_file_is_read(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
     folder.mkdir()
     data = {"device": "toy", "rows": rows("wide_cats", 0.1, 0.1, 0.11)}
     (folder / "choices-toy.json").write_text(json.dumps(data), encoding="utf-8")
-    monkeypatch.setattr(module.resources, "files", lambda _: tmp_path)
-    module.gains_on.cache_clear()
+    monkeypatch.setattr(choice_gains.resources, "files", lambda _: tmp_path)
+    choice_gains.gains_on.cache_clear()
     try:
-        wide = next(c for c in all_choices() if c.name == "wide_cats")
-        found = module.gains_on("toy").of(wide, training=False)
+        found = choice_gains.gains_on("toy").of("wide_cats", training=False)
         assert found is not None
         assert 0.0 < found.interval.lower < found.interval.mean < found.interval.upper
-        assert module.gains_on("another").of(wide, training=False) is None
+        assert choice_gains.gains_on("another").of("wide_cats", training=False) is None
     finally:
-        module.gains_on.cache_clear()
+        choice_gains.gains_on.cache_clear()

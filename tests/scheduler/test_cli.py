@@ -12,6 +12,7 @@ import torch
 from cli_runs import assert_refused, run, run_json
 
 from passwright.passes.errors import SettingsError
+from passwright.passes.inductor.table import kernel_patterns
 from passwright.passes.table import default_table
 from passwright.scheduler.commands.models import pick_device
 from passwright.scheduler.commands.plan import Diff
@@ -112,14 +113,18 @@ def test_ctrl_c_ends_with_130(models: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_patterns_lists_all_of_them() -> None:
     result = run("patterns")
     assert result.exit_code == 0
-    for pattern in default_table():
+    everything = [*default_table(), *kernel_patterns()]
+    for pattern in everything:
         assert pattern.name() in result.stdout
-    assert f"{len(default_table())} patterns" in result.stdout
+    assert f"{len(everything)} patterns" in result.stdout
 
 
 def test_patterns_as_json_says_what_they_declare() -> None:
     found = {item["name"]: item for item in run_json("patterns")}
-    assert found.keys() == {pattern.name() for pattern in default_table()}
+    assert found.keys() == {p.name() for p in (*default_table(), *kernel_patterns())}
+    kernels = {name: found.pop(name) for name in [p.name() for p in kernel_patterns()]}
+    assert {item["direction"] for item in kernels.values()} == {"before fusion", "after fusion"}
+    assert all(item["levels"] == ["inductor"] for item in kernels.values())
     for item in found.values():
         assert item["direction"] in ("horizontal", "vertical")
         assert item["exactness"] in ("bitwise", "reassociating", "relaxed")

@@ -99,9 +99,7 @@ def test_a_row_is_measured_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     app = typer.Typer()
     app.command()(levels.run)
     file = tmp_path / "levels.json"
-    arguments = (
-        "own:norm_branches?fields=3 --what check --batch 8 --mode infer --device cpu"
-    )
+    arguments = "own:norm_branches?fields=3 --what check --batch 8 --mode infer --device cpu"
     result = CliRunner().invoke(app, [*arguments.split(), "--json", str(file), "--markdown"])
     assert result.exit_code == 0, result.output
     [found] = json.loads(file.read_text(encoding="utf-8"))["rows"]

@@ -1,0 +1,70 @@
+"""What settings of Inductor were measured to gain, a device a file."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from passwright.scheduler.gain import Interval
+
+#: Fewest models behind an interval.
+_LEAST = 3
+#: Standard errors in half a 90 % interval.
+_NINETY = 1.645
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of one choice in one mode: log gains over the same plan without it, a model each, and how
+    many times the compile took."""
+
+    gains: tuple[float, ...]
+    compile_cost: float
+
+    @property
+    def interval(self) -> Interval:
+        """Of one more model, 90 %."""
+        mean = statistics.fmean(self.gains)
+        half = _NINETY * statistics.stdev(self.gains) * math.sqrt(1 + 1 / len(self.gains))
+        return Interval(round(mean, 6), round(mean - half, 6), round(mean + half, 6))
+
+
+class ChoiceGains:
+    """What was measured on one kind of device."""
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
+        found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        for row in rows:
+            if row["gain"] is not None:
+                found.setdefault((row["choice"], row["mode"]), []).append(row)
+        self._measured = {
+            key: Measured(
+                tuple(row["gain"] for row in rows),
+                math.exp(statistics.fmean(math.log(row["compile_cost"]) for row in rows)),
+            )
+            for key, rows in found.items()
+        }
+
+    def of(self, choice: str, *, training: bool) -> Measured | None:
+        """None where too few models were measured."""
+        found = self._measured.get((choice, "train" if training else "infer"))
+        return found if found and len(found.gains) >= _LEAST else None
+
+
+@cache
+def gains_on(device_name: str) -> ChoiceGains:
+    """The measured gains on this device; none where it was never measured."""
+    folder = resources.files("passwright.data") / "devices"
+    files = folder.iterdir() if folder.is_dir() else ()
+    for file in sorted(files, key=lambda file: file.name):
+        if file.name.startswith("choices-"):
+            data = json.loads(file.read_text(encoding="utf-8"))
+            if data["device"] == device_name:
+                return ChoiceGains(data["rows"])
+    return ChoiceGains()
