@@ -13,9 +13,8 @@ from passwright.passes.address import digest
 from passwright.passes.dialect import Dialect
 from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import graph_pass, with_pass
-from passwright.scheduler.kernel_pass import KernelPasses, kernel_hooks, passes_of
+from passwright.scheduler.kernel_pass import KernelPasses, kernel_hooks
 from passwright.scheduler.optimize import Scheduler, is_training
-from passwright.scheduler.scheduler_hooks import with_scheduler_pass
 from passwright.scheduler.settings import Settings
 
 if TYPE_CHECKING:
@@ -102,7 +101,8 @@ def passwright_options(**settings: Any) -> dict[str, Any]:
     """Options for stock `torch.compile` that run Passwright as Inductor passes.
 
     Takes the settings as keywords (mode="tune" needs the backend) and raises SettingsError for a wrong
-    one. A pass that is set in `torch._inductor.config` keeps running, before ours.
+    one. A pass that is set in `torch._inductor.config` keeps running, before ours. The levels are Torch-IR
+    and ATen-IR: a choice about kernels that fails can be taken back by the backend alone.
     """
     scheduler = Scheduler.of(Settings.resolve(settings))
     options: dict[str, Any] = {}
@@ -110,9 +110,8 @@ def passwright_options(**settings: Any) -> dict[str, Any]:
         return options
     passes = {
         _TORCH_HOOK: passwright_pass(scheduler, Dialect.TORCH),
-        **later_passes(scheduler, passes_of(scheduler)),
+        **later_passes(scheduler, kernels=None),
     }
     for hook, ours in passes.items():
-        add = with_scheduler_pass if hook.startswith("_") else with_pass
-        options = add(options, hook, ours)
+        options = with_pass(options, hook, ours)
     return options

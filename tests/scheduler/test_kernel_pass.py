@@ -204,3 +204,47 @@ def test_a_plan_shows_all_levels_without_compiling(
     [applied], results, _ = compiled(inputs)
     agree(results, inputs)
     assert applied.stored
+
+
+def test_as_passes_in_stock_inductor_it_stops_at_aten() -> None:
+    from passwright.scheduler import passwright_options
+
+    assert passwright_options().keys() == {"pre_grad_custom_pass", "post_grad_custom_pre_pass"}
+
+
+def test_what_was_chosen_can_be_taken_back(
+    fresh_cache: Path,
+    inputs: tuple[torch.Tensor, ...],
+    with_patterns: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Inductor fails on kernels that were put together: they stay as they were, and are not tried again."""
+    from torch._inductor.codegen.cpp import CppScheduling
+
+    codegen = CppScheduling.codegen_node
+
+    def fails_once_fused(self: Any, node: Any) -> Any:
+        # Four kernels of one size are in one node only where we put them there.
+        if len(node.get_nodes()) >= 4:
+            raise AssertionError("buf57")
+        return codegen(self, node)
+
+    with_patterns(OnCpu())
+    monkeypatch.setattr(CppScheduling, "codegen_node", fails_once_fused)
+    with caplog.at_level(logging.WARNING, "passwright"):
+        [first], results, _ = compiled(inputs)
+    agree(results, inputs)
+    assert first.plan.steps
+    assert "choices about kernels are dropped from the plan" in caplog.text
+    assert "buf57" in caplog.text
+    caplog.clear()
+    for entry in fresh_cache.iterdir():
+        if entry.name != "passwright":
+            shutil.rmtree(entry)
+    with caplog.at_level(logging.WARNING, "passwright"):
+        [again], results, _ = compiled(inputs)
+    agree(results, inputs)
+    assert again.stored
+    assert again.plan.steps == ()
+    assert caplog.text == ""
