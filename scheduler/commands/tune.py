@@ -105,6 +105,7 @@ def _show(subject: Subject, graphs: Sequence[TunedGraph]) -> None:
         else:
             _measured(tuned, tuned.comparison)
         steps = f"{len(plan.steps)} steps" if plan.steps else "the untouched graph"
+        steps += " and what is planned at the levels below" if plan.later else ""
         out.print(f"From now on torch.compile(backend='passwright') uses {steps}:", markup=False)
         out.print(str(graph.path), markup=False, soft_wrap=True)
         out.print()
