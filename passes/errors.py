@@ -64,3 +64,12 @@ class TimeLimit(PasswrightError):
     Around a compile with chosen settings of Inductor: the compile goes on without them. Raise
     `setting_seconds` if the time is well spent.
     """
+
+
+def cause(error: BaseException) -> str:
+    """Kind and first line of an error, or of that behind it where Dynamo wraps one of a backend."""
+    inner = getattr(error, "inner_exception", None)
+    if isinstance(inner, BaseException):
+        error = inner
+    line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -73,6 +73,12 @@ def match(
     return Match(anchor, tuple(found), roles, tuple((parameters or {}).items()))
 
 
+def name_of(cls: type) -> str:
+    """`MergeNestedSplits` is called merge_nested_splits."""
+    words = "".join("_" + c.lower() if c.isupper() else c for c in cls.__name__)
+    return words.lstrip("_")
+
+
 class Pattern(ABC):
     """A family of rewrites that keep the meaning of a graph.
 
@@ -96,8 +102,7 @@ class Pattern(ABC):
     @cache
     def name(cls) -> str:
         """`MergeNestedSplits` is called merge_nested_splits."""
-        words = "".join("_" + c.lower() if c.isupper() else c for c in cls.__name__)
-        return words.lstrip("_")
+        return name_of(cls)
 
     @abstractmethod
     def matches(self, graph: GraphView, anchor: Any) -> Iterator[Match]:

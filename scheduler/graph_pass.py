@@ -92,7 +92,7 @@ def _restore(graph: fx.Graph, untouched: fx.Graph) -> None:
 def later_passes(scheduler: Scheduler, kernels: KernelPasses | None) -> dict[str, Any]:
     """The hooks and the passes for ATen-IR and Inductor-IR, if the settings ask for these levels."""
     passes: dict[str, Any] = {}
-    if "aten" in scheduler.settings.levels.split("+"):
+    if scheduler.settings.plans("aten"):
         passes[_ATEN_HOOK] = passwright_pass(scheduler, Dialect.ATEN)
     return passes | kernel_hooks(kernels)
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from passwright.passes.errors import cause
 from passwright.scheduler.choices import find, patches
 from passwright.scheduler.inductor import clone_for_compile, compile_inner, option, patched
 from passwright.scheduler.kernel_pass import AFTER_HOOK, BEFORE_HOOK, KernelPasses
@@ -94,12 +95,6 @@ class Guard:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # an allocation may be what failed
-
-
-def cause(error: BaseException) -> str:
-    """Kind and first line."""
-    line = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
 def _steering() -> tuple[type[Exception], ...]:

@@ -154,7 +154,7 @@ def passes_of(scheduler: Scheduler) -> KernelPasses | None:
     """The passes, if the settings ask for them and there is a device on which they mean anything."""
     devices = {device for pattern in scheduler.kernel_patterns for device in pattern.devices}
     here = {"cpu", "cuda"} if torch.cuda.is_available() else {"cpu"}
-    if LEVEL not in scheduler.settings.levels.split("+") or not devices & here:
+    if not scheduler.settings.plans(LEVEL) or not devices & here:
         return None
     return KernelPasses(scheduler)
 

@@ -155,7 +155,7 @@ class Scheduler:
         self, plan: Plan, device: DeviceDescriptor, given: Iterable[str] | None
     ) -> Plan:
         """The plan with the settings of Inductor that are sure to gain."""
-        if given is None or "inductor" not in self.settings.levels.split("+"):
+        if given is None or not self.settings.plans("inductor"):
             return plan
         steps, left = choose(
             self.choices, device, training=plan.training, settings=self.settings, given=given

@@ -86,6 +86,10 @@ class Settings:
     )
     seed: int = _doc(0, "Seed of everything drawn at random (measurement order, test inputs).")
 
+    def plans(self, level: str) -> bool:
+        """Whether steps are chosen at this level: torch, aten or inductor."""
+        return level in self.levels.split("+")
+
     @classmethod
     def names(cls) -> tuple[str, ...]:
         return tuple(item.name for item in fields(cls))

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 
 from passwright.passes.address import digest
 from passwright.passes.inductor.kernels import Kernel, KernelView
-from passwright.passes.pattern import Exactness
+from passwright.passes.pattern import Exactness, name_of
 
 
 class When(StrEnum):
@@ -55,8 +55,7 @@ class KernelPattern(ABC):
     @cache
     def name(cls) -> str:
         """`CombineKernels` is called combine_kernels."""
-        words = "".join("_" + c.lower() if c.isupper() else c for c in cls.__name__)
-        return words.lstrip("_")
+        return name_of(cls)
 
     @abstractmethod
     def matches(self, view: KernelView) -> Iterator[KernelMatch]:

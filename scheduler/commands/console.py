@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from passwright.passes.errors import PlanFormatError, SettingsError, WorkloadError
+from passwright.passes.errors import cause as cause
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,15 +45,6 @@ class CommandGroup(TyperGroup):
 def say(line: str) -> None:
     """One line on stderr."""
     typer.echo(line, err=True)
-
-
-def cause(error: BaseException) -> str:
-    """Kind and first line of an error, or of that behind it where Dynamo wraps one of a backend."""
-    inner = getattr(error, "inner_exception", None)
-    if isinstance(inner, BaseException):
-        error = inner
-    line = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
 def print_json(data: Any) -> None:

@@ -107,10 +107,23 @@ def test_kernels_are_fused_and_the_plan_is_kept(
 def test_a_cat_is_not_fused_into_a_reduction(
     fresh_cache: Path, inputs: tuple[torch.Tensor, ...], with_patterns: Any
 ) -> None:
+    def rows_and_sums(*xs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = torch.cat([x.sin() for x in xs], -1)
+        return rows, rows.sum(-1)
+
     with_patterns(CatsOnCpu())
-    [applied], results, _ = compiled(inputs, max_pointwise_cat_inputs=8)
-    agree(results, inputs)
-    assert {step.pattern for step in applied.plan.steps} <= {"cats_on_cpu"}
+    calls = {}
+    for levels in ("torch", "torch+aten+inductor"):
+        torch._dynamo.reset()
+        options = {"force_pointwise_cat": True, "levels": levels}
+        run = torch.compile(rows_and_sums, backend="passwright", options=options)
+        with collect_plans() as plans, capture_kernels() as kernels, torch.no_grad():
+            results = run(*inputs)
+        torch.testing.assert_close(results, rows_and_sums(*inputs))
+        calls[levels] = sum(graph.loops for graph in kernels)
+    steps = [s.pattern for applied in plans for s in applied.plan.steps]
+    assert steps == ["cats_on_cpu"]
+    assert calls["torch+aten+inductor"] > calls["torch"]
 
 
 def test_caches_hit_and_a_kept_plan_is_replayed(
