@@ -15,8 +15,10 @@ from passwright.scheduler.gain import Interval
 
 #: Fewest models behind an interval.
 _LEAST = 3
-#: Standard errors in half a 90 % interval.
-_NINETY = 1.645
+#: Standard errors in half a 90 % interval by degrees of freedom, from 1 on (Student's t; "Student",
+#: Biometrika 1908), and beyond.
+_NINETY = (6.314, 2.92, 2.353, 2.132, 2.015, 1.943, 1.895, 1.86, 1.833)
+_NINETY_OF_MANY = 1.812
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,9 @@ class Measured:
     def interval(self) -> Interval:
         """Of one more model, 90 %."""
         mean = statistics.fmean(self.gains)
-        half = _NINETY * statistics.stdev(self.gains) * math.sqrt(1 + 1 / len(self.gains))
+        freedom = len(self.gains) - 1
+        errors = _NINETY[freedom - 1] if freedom <= len(_NINETY) else _NINETY_OF_MANY
+        half = errors * statistics.stdev(self.gains) * math.sqrt(1 + 1 / len(self.gains))
         return Interval(round(mean, 6), round(mean - half, 6), round(mean + half, 6))
 
 

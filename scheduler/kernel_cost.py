@@ -20,16 +20,17 @@ from passwright.scheduler.device import DeviceDescriptor
 from passwright.scheduler.estimate import Estimate, Seconds, gain_between
 from passwright.scheduler.gain import Interval
 
-#: What a member costs in a group beside its traffic, in seconds: each block looks for its kernel in a
-#: chain of comparisons, and the group takes the block size of one of them.
-MEMBER_SECONDS = 0.15e-6
-#: Traffic of a kernel in a group against that of the kernel alone.
-GROUP_TRAFFIC = 1.1
+#: Seconds that a member adds to the launch of its group: each block looks for its kernel in a chain of
+#: comparisons. This and what follows was measured on an H200, `data/devices/groups-h200.json` (made by
+#: `python -m passwright.training.grouping_sweep`): 16 kernels of 4,096 elements take 1.6 us, 4 take 1.4.
+MEMBER_SECONDS = 0.02e-6
 #: Elements for which each part of a cat is asked whether it is its, per second; of a GPU with so many
-#: multiprocessors as an H200. Estimated from 26 look-ups in one kernel: 33 us for 0.9 million elements.
-CAT_RATE = 0.7e12
-#: How often a reduction that reads a cat computes it: mean, variance, result.
-PASSES = 3
+#: multiprocessors as an H200. 5 to 7 of 26 parts, twice as many of 64.
+CAT_RATE = 6e12
+#: Longest row that a reduction holds as a whole, as in `codegen/triton.py`. Over a longer one it walks
+#: several times and computes the cat each time: 2.4 times what the cat takes alone.
+PERSISTENT = 1024
+PASSES = 2.4
 _H200_CORES = 132
 _NO_GAIN = Interval(0.0, 0.0, 0.0)
 
@@ -85,10 +86,8 @@ class KernelCost:
 
     def _combined(self, members: tuple[Kernel, ...]) -> Seconds:
         """One launch, in which every member has blocks of its own."""
-        alone = [self._parts[kernel.address] for kernel in members]
-        launch = self.device.fused_launch + MEMBER_SECONDS * len(members)
-        arithmetic = sum(part.arithmetic for part in alone)
-        return Seconds(launch, arithmetic, GROUP_TRAFFIC * sum(part.traffic for part in alone))
+        together = self._fused(members)
+        return together.plus(Seconds(MEMBER_SECONDS * len(members)))
 
     def _fused(self, members: tuple[Kernel, ...]) -> Seconds:
         """One launch, in which every thread computes all members."""
@@ -98,10 +97,18 @@ class KernelCost:
 
     def _apart(self, producer: Kernel, consumer: Kernel) -> Interval:
         """A cat that is written and read, against one that is computed in every pass of a reduction."""
-        written = self._parts[producer.address]
-        inside = Seconds(0.0, PASSES * self._cat_seconds(producer), written.traffic / 2)
-        before, after = dict(self._parts), dict(self._parts)
-        before[producer.address] = inside
+        cat, reduction = self._parts[producer.address], self._parts[consumer.address]
+        passes = PASSES if consumer.reduced > PERSISTENT else 1.0
+        # Half of what a cat moves it reads, and the other half the reduction need not read.
+        traffic = cat.traffic / 2 + max(0.0, reduction.traffic - cat.traffic / 2)
+        inside = Seconds(
+            reduction.launch,
+            reduction.arithmetic + max(0.0, passes * self._cat_seconds(producer) - traffic),
+            traffic,
+        )
+        after = dict(self._parts)
+        before = {key: part for key, part in after.items() if key != producer.address}
+        before[consumer.address] = inside
         return gain_between(
             Estimate(before, len(before), self._call), Estimate(after, len(after), self._call)
         )

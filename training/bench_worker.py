@@ -190,12 +190,24 @@ class Answers:
         return final(self.model(task), plans, ours, ours_combo)
 
     def variants(
-        self, task: Task, variants: dict[str, dict[str, Any]], baseline: str, only_check: bool
+        self,
+        task: Task,
+        variants: dict[str, dict[str, Any]],
+        baseline: str,
+        only_check: bool,
+        cold: bool,
     ) -> dict[str, Any]:
-        """The model compiled with several sets of options, in interleaved blocks."""
+        """The model compiled with several sets of options, in interleaved blocks; `cold`: each without
+        what others have left in caches."""
         from passwright.training.variants import measured
 
-        return measured(self.model(task), variants, baseline=baseline, only_check=only_check)
+        return measured(
+            self.model(task),
+            variants,
+            baseline=baseline,
+            only_check=only_check,
+            cold=self.directory if cold else None,
+        )
 
     # ---- keeping house
 
@@ -342,8 +354,9 @@ class Model:
         return run
 
     @contextmanager
-    def compiling(self) -> Iterator[None]:
-        """Leaves a GPU to others. On a CPU, compiling is using the device."""
+    def compiling(self, *, measures: bool = False) -> Iterator[None]:
+        """Leaves a GPU to others, unless Inductor `measures` on it while it compiles. On a CPU, compiling
+        is using the device."""
         self.lock.release()
-        with self.lock.shared() if self.device.type == "cpu" else nullcontext():
+        with self.lock.shared() if measures or self.device.type == "cpu" else nullcontext():
             yield

@@ -11,11 +11,9 @@ the separate ops as a part of the largest value.
 
 from __future__ import annotations
 
-import json
-import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +24,11 @@ from passwright.passes.graph import GraphView
 from passwright.passes.matching import Rewriter
 from passwright.passes.pattern import Pattern
 from passwright.passes.table import PatternTable, default_table
-from passwright.scheduler.cuda_timing import device_runs
-from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import compile_with_inductor
 from passwright.training.kernel_cases import Case, cases
+from passwright.training.sweep_file import Key, Row, fill, microseconds
 
 _SECONDS = 150.0
-#: Calls in one CUDA graph, and how often it is replayed.
-_CALLS, _REPEATS = 20, 9
-
-Row = list[Any]
 
 
 def measure(case: Case, *, deadline: float, known: set[tuple[str, str]]) -> Iterator[Row]:
@@ -66,7 +59,7 @@ def measure(case: Case, *, deadline: float, known: set[tuple[str, str]]) -> Iter
             yield [case.name, form, None, None, None]  # it does not apply to these widths
             continue
         error = max(map(_difference, found, expected))
-        yield [case.name, form, _microseconds(call), round(took, 1), float(f"{error:.1e}")]
+        yield [case.name, form, microseconds(call), round(took, 1), float(f"{error:.1e}")]
 
 
 def _backend(pattern: Pattern | None, steps: list[str]) -> Callable[..., Any]:
@@ -112,19 +105,6 @@ def _step(
     return train
 
 
-def _microseconds(call: Callable[[], object]) -> float:
-    def calls() -> None:
-        for _ in range(_CALLS):
-            call()
-
-    method, runs, notes = device_runs({"calls": calls})
-    if method != "cuda-graph":
-        raise RuntimeError(f"no CUDA graph: {notes[0]}")
-    runs["calls"](1)
-    times = [runs["calls"](1) * 1e6 / _CALLS for _ in range(_REPEATS)]
-    return round(statistics.median(times), 2)
-
-
 def _difference(found: Tensor, expected: Tensor) -> float:
     largest = expected.abs().max().double().item()
     return (found.double() - expected.double()).abs().max().item() / (largest or 1.0)
@@ -133,21 +113,7 @@ def _difference(found: Tensor, expected: Tensor) -> float:
 # ---- the file
 
 
-def load(path: Path) -> dict[str, Any]:
-    """What was measured before, on whatever device."""
-    if path.exists():
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return data
-    return {"device": "", "torch": "", "rows": []}
-
-
-def save(path: Path, data: dict[str, Any]) -> None:
-    """One row a line."""
-    text = json.dumps(data).replace("], [", "],\n[")
-    path.write_text(text + "\n", encoding="utf-8")
-
-
-def table(rows: list[Row]) -> list[str]:
+def table(rows: Sequence[Row]) -> list[str]:
     """Lines `case: separate us, batched us, grouped us; gain over the better of the others`."""
     times: dict[str, dict[str, float]] = {}
     for name, form, took, *_ in rows:
@@ -166,27 +132,14 @@ def table(rows: list[Row]) -> list[str]:
 
 def main(path: Path) -> None:
     """Measures what the file lacks, for as long as there is time, and prints it."""
-    deadline = time.monotonic() + _SECONDS
-    data = load(path)
-    known = {(name, form) for name, form, *_ in data["rows"]}
-    wanted = [(c.name, form) for c in cases() for form in ("separate", *c.forms)]
-    if not known.issuperset(wanted):
-        if not torch.cuda.is_available():
-            raise SystemExit(
-                f"{path} lacks rows, and measuring needs a CUDA device; torch sees none"
-            )
-        now = {"device": describe(torch.device("cuda")).name, "torch": torch.__version__}
-        if known and {key: data[key] for key in now} != now:
-            raise SystemExit(f"{path} was measured with {data['torch']} on {data['device']}")
-        data |= now
+
+    def missing(known: set[Key], deadline: float) -> Iterator[Row]:
         for case in cases():
-            if time.monotonic() > deadline:
-                break
-            for row in measure(case, deadline=deadline, known=known):
-                data["rows"].append(row)
-                save(path, data)
-    left = len(wanted) - len(data["rows"])
-    lines = table(data["rows"]) + ([f"{left} rows left: run again to go on"] if left else [])
+            yield from measure(case, deadline=deadline, known=known)
+
+    wanted = [(case.name, form) for case in cases() for form in ("separate", *case.forms)]
+    rows, left = fill(path, wanted, missing, seconds=_SECONDS)
+    lines = table(rows) + ([f"{left} rows left: run again to go on"] if left else [])
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -2,7 +2,7 @@
 
     python -m passwright.training.levels --json data/reports/levels-h200.json
     python -m passwright.training.levels --what choices --gains FILE    each setting of Inductor by itself
-    python -m passwright.training.levels --what check                   right or wrong, nothing measured
+    python -m passwright.training.levels 'zoo:*' --what check           right or wrong, nothing measured
     python -m passwright.training.levels --from data/reports/levels-h200.json --markdown
 
 Models compile in several processes; each is measured alone on the device, all its variants in
@@ -11,12 +11,13 @@ interleaved blocks. Rows are kept in the file as they come, and a second run goe
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -35,6 +36,7 @@ from passwright.training.bench import MODELS, launcher
 from passwright.training.bench_pool import Pool
 from passwright.training.bench_worker import Question, Seat, Task
 from passwright.training.levels_table import markdown
+from passwright.training.workloads import find, names
 
 DEFAULT, COMBO, TWO, TWO_COMBO, THREE = (
     "default",
@@ -45,6 +47,10 @@ DEFAULT, COMBO, TWO, TWO_COMBO, THREE = (
 )
 _OURS: dict[str, Any] = {"backend": "passwright"}
 _COMBO = {"combo_kernels": True}
+#: Settings that one worker compiles and measures against the plan without them.
+_PART = 6
+
+Variants = dict[str, dict[str, Any]]
 
 
 class What(StrEnum):
@@ -55,8 +61,43 @@ class What(StrEnum):
     CHECK = "check"
 
 
-def variants_of(what: What, *, device: str, train: bool) -> tuple[dict[str, dict[str, Any]], str]:
+@dataclass(frozen=True)
+class Job:
+    """What one worker does at a time: a model in one mode, compiled in several ways."""
+
+    task: Task
+    variants: Variants
+    baseline: str
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """What names it among the rows of a report."""
+        task = self.task
+        return {"model": task.model, "mode": task.phase, "batch": task.batch}
+
+    def is_done(self, rows: Sequence[Mapping[str, Any]]) -> bool:
+        return any(
+            self.row.items() <= row.items() and self.variants.keys() <= row["variants"].keys()
+            for row in rows
+            if "why" not in row
+        )
+
+
+def jobs_of(what: What, task: Task) -> Iterator[Job]:
+    """Settings are shared out among several workers, each with the plan without them."""
+    variants, baseline = variants_of(what, device=task.device, train=task.train)
+    if what is not What.CHOICES:
+        yield Job(task, variants, baseline)
+        return
+    choices = [name for name in variants if name != baseline]
+    for start in range(0, len(choices), _PART):
+        part = (baseline, *choices[start : start + _PART])
+        yield Job(task, {name: variants[name] for name in part}, baseline)
+
+
+def variants_of(what: What, *, device: str, train: bool) -> tuple[Variants, str]:
     """Options of each variant by name, and the baseline."""
+    device = torch.device(device).type
     two = {**_OURS, "levels": "torch+aten"}
     three = {**_OURS, "levels": "torch+aten+inductor"}
     if what is What.CHECK:
@@ -77,10 +118,32 @@ def variants_of(what: What, *, device: str, train: bool) -> tuple[dict[str, dict
     return {THREE: three, **choices}, THREE
 
 
+def models_of(patterns: Sequence[str], fields: int | None) -> list[str]:
+    """Names of workloads, where `zoo:*` stands for many; with so many fields where they can be chosen."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        if "*" in pattern:
+            some = fnmatch.filter(names(), pattern)
+            if not some:
+                raise typer.BadParameter(f"no model is named like {pattern}; see passwright models")
+        else:
+            some = [pattern]
+        for name in some:
+            sized = fields is not None and "?" not in name and find(name).size is not None
+            found[f"{name}?fields={fields}" if sized else name] = None
+    return list(found)
+
+
 def run(
-    models: Annotated[list[str] | None, typer.Argument(help="Public models; ten if none.")] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(help="Models by name, 'zoo:*' for all public ones; twelve if none."),
+    ] = None,
     what: Annotated[What, typer.Option(help="What is compared.")] = What.LEVELS,
     batch: Annotated[int, typer.Option(min=1, help="Rows of the inputs.")] = 2048,
+    fields: Annotated[
+        int | None, typer.Option(min=1, help="Fields of the models, where they can be chosen.")
+    ] = None,
     mode: Annotated[str, typer.Option(help="infer, train or both.")] = "both",
     precision: Annotated[str, typer.Option(help="torch's float32 matmul precision.")] = "high",
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
@@ -102,8 +165,7 @@ def run(
     modes = {"infer": (False,), "train": (True,), "both": (False, True)}.get(mode)
     if modes is None:
         raise typer.BadParameter("infer, train or both", param_hint="--mode")
-    names = models or list(MODELS)
-    tasks = [
+    tasks = (
         Task(
             name,
             train,
@@ -112,17 +174,21 @@ def run(
             precision=precision,
             final_seconds=seconds,
         )
-        for name in names
+        for name in models_of(models or MODELS, fields)
         for train in modes
-    ]
+    )
     report = _report(what, where, json_file)
-    known = {(row["model"], row["mode"]) for row in report["rows"] if "why" not in row}
-    left = [task for task in tasks if (task.model, task.phase) not in known]
-    _collect(report, left, what, where, jobs, time_limit, json_file)
+    wanted = [job for task in tasks for job in jobs_of(what, task)]
+    left = [job for job in wanted if not job.is_done(report["rows"])]
+    late = _collect(report, left, what, where, jobs, time_limit, json_file)
     if as_markdown or json_file is None:
         typer.echo(markdown(report), nl=False)
     if gains is not None and what is What.CHOICES:
         _write_gains(report, gains)
+    if late:
+        say(
+            f"{late} rows were not measured in time; with --json, the same command goes on with them"
+        )
     if any(wrong(row) for row in report["rows"]):
         raise typer.Exit(FAILED)
 
@@ -155,47 +221,48 @@ def _report(what: What, device: torch.device, path: Path | None) -> dict[str, An
 
 def _collect(
     report: dict[str, Any],
-    tasks: Sequence[Task],
+    todo: Sequence[Job],
     what: What,
     device: torch.device,
     jobs: int,
     time_limit: float,
     path: Path | None,
-) -> None:
+) -> int:
+    """Adds rows to the report as they come; how many were not measured when the time was up."""
     start = time.monotonic()
     before = report["seconds"]
     with (
         tempfile.TemporaryDirectory(prefix="passwright-", ignore_cleanup_errors=True) as place,
-        progress(len(tasks)) as reporter,
+        progress(len(todo)) as reporter,
     ):
         threads = torch.get_num_threads() if device.type == "cpu" else 1
-        seats = [Seat(place, n, str(device), threads) for n in range(min(jobs, len(tasks)))]
+        seats = [Seat(place, n, str(device), threads) for n in range(min(jobs, len(todo)))]
         pool = Pool(seats, launcher())
-        waiting = list(tasks)
+        waiting = list(todo)
         deadline = start + time_limit
         open_ones = 0
         try:
             while (waiting or open_ones) and time.monotonic() < deadline:
                 for hand in pool.idle:
                     if waiting:
-                        task = waiting.pop(0)
-                        variants, baseline = variants_of(what, device=device.type, train=task.train)
-                        asked = (variants, baseline, what is What.CHECK)
-                        pool.ask(hand, Question("variants", task, asked), task, time_limit)
+                        job = waiting.pop(0)
+                        checks, cold = what is What.CHECK, what is What.CHOICES
+                        asked = (job.variants, job.baseline, checks, cold)
+                        pool.ask(hand, Question("variants", job.task, asked), job, time_limit)
                         open_ones += 1
-                for task, message in pool.answers(1.0):
+                for job, message in pool.answers(1.0):
                     open_ones -= 1
-                    row = {"model": task.model, "mode": task.phase, "batch": task.batch}
-                    row |= message.get("answer", {"why": message.get("failed", "died")})
+                    row = job.row | message.get("answer", {"why": message.get("failed", "died")})
                     report["rows"].append(row)
                     report["seconds"] = round(before + time.monotonic() - start, 1)
-                    reporter.finished(f"{task.title}: {summary(row)}")
+                    reporter.finished(f"{job.task.title}: {summary(row)}")
                     _save(report, path)
         except KeyboardInterrupt:
             say("stopped: what was measured is kept")
         finally:
             pool.close(at_once=True)
     _save(report, path)
+    return len(waiting) + open_ones
 
 
 def _save(report: Mapping[str, Any], path: Path | None) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from passwright.scheduler.inductor import cold_cache
 from passwright.scheduler.timing import compare, peak_memory
 from passwright.training.bench_final import Judge
 from passwright.training.bench_worker import Model
@@ -19,24 +22,37 @@ if TYPE_CHECKING:
     from torch import fx
 
 _BLOCKS = 20
+#: Settings with which Inductor runs kernels on the device while it compiles.
+_MEASURING = ("max_autotune", "benchmark_", "coordinate_descent")
 #: A variant that is slower by more than this is not measured to the end.
 _HOPELESS = 10.0
 
 
 def measured(
-    model: Model, variants: Mapping[str, Mapping[str, Any]], *, baseline: str, only_check: bool
+    model: Model,
+    variants: Mapping[str, Mapping[str, Any]],
+    *,
+    baseline: str,
+    only_check: bool,
+    cold: Path | None = None,
 ) -> dict[str, Any]:
     """Compiles every variant and looks whether it is right; unless `only_check`, measures them too.
 
+    With `cold`, a directory, each compiles in empty caches there, so that compile times can be compared.
     One that does not compile is left out with the reason. Raises what the baseline raises.
     """
 
     judge = Judge(model)
     described: dict[str, dict[str, Any]] = {}
     runs: dict[str, Any] = {}
+    if cold:
+        # The first compile of a model pays for what no other does.
+        with cold_cache(cold):
+            _compiled(model, variants[baseline])
     for name, options in variants.items():
         try:
-            run, described[name] = _compiled(model, options)
+            with cold_cache(cold) if cold else nullcontext():
+                run, described[name] = _compiled(model, options)
             with model.lock.shared():
                 described[name]["agreement"] = judge.observed_verdict(run)
             runs[name] = run
@@ -81,7 +97,7 @@ def _compiled(model: Model, options: Mapping[str, Any]) -> tuple[Any, dict[str, 
 
     def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         # Leaves the device to whoever measures while this compiles.
-        with model.compiling():
+        with model.compiling(measures=any(name.startswith(_MEASURING) for name in options)):
             compiled = passwright(gm, inputs, options=options) if ours else stock(gm, inputs)
         return model.guarded(compiled)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from passwright.training import kernel_sweep
+from passwright.training import kernel_sweep, sweep_file
 from passwright.training.kernel_cases import Case, cases
 
 SMALL = Case("gather", "fp32", 16, ((10, 4), (20, 8), (5, 4)))
@@ -54,15 +54,16 @@ def test_it_goes_on_where_it_stopped(
     monkeypatch.setattr("passwright.passes.patterns.grouped_gather.takes_triton", lambda *_: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(kernel_sweep, "cases", lambda: [SMALL])
-    monkeypatch.setattr(kernel_sweep, "describe", lambda _: SimpleNamespace(name="some device"))
-    monkeypatch.setattr(kernel_sweep, "_microseconds", lambda _: 1.0)
+    monkeypatch.setattr(sweep_file, "_sees_gpu", lambda: True)
+    monkeypatch.setattr(sweep_file, "describe", lambda _: SimpleNamespace(name="some device"))
+    monkeypatch.setattr(kernel_sweep, "microseconds", lambda _: 1.0)
     path = tmp_path / "kernels.json"
     monkeypatch.setattr(kernel_sweep, "_SECONDS", -1.0)
     kernel_sweep.main(path)
     assert capsys.readouterr().out == "3 rows left: run again to go on\n"
     monkeypatch.setattr(kernel_sweep, "_SECONDS", 300.0)
     kernel_sweep.main(path)
-    rows = kernel_sweep.load(path)["rows"]
+    rows = sweep_file.load(path)["rows"]
     assert [form for _, form, *_ in rows] == ["separate", "batched", "grouped"]
     # Tables of two widths cannot be joined; a gather keeps every bit.
     assert [took for _, _, took, *_ in rows] == [1.0, None, 1.0]
