@@ -125,7 +125,9 @@ def models_of(patterns: Sequence[str], fields: int | None) -> list[str]:
         if "*" in pattern:
             some = fnmatch.filter(names(), pattern)
             if not some:
-                raise typer.BadParameter(f"no model is named like {pattern}; see passwright models")
+                raise typer.BadParameter(
+                    f"nothing is named like {pattern}; all are: {', '.join(names())}"
+                )
         else:
             some = [pattern]
         for name in some:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from passwright.training import levels
+from passwright.training.bench_worker import Task
 from passwright.training.levels import (
     DEFAULT,
     THREE,
@@ -92,10 +94,31 @@ def test_gains_for_the_planner() -> None:
     ]
 
 
+def test_names_of_models() -> None:
+    assert levels.models_of(["zoo:rechub/MMOE"], None) == ["zoo:rechub/MMOE"]
+    some = levels.models_of(["zoo:rechub/*", "zoo:rechub/MMOE"], 10)
+    assert "zoo:rechub/MMOE?fields=10" in some
+    assert len(set(some)) == len(some)
+    with pytest.raises(typer.BadParameter, match="zoo:rechub/MMOE"):
+        levels.models_of(["zoo:nobody/*"], None)
+
+
+def test_settings_are_shared_out_and_done_ones_are_known() -> None:
+    task = Task("m", train=False, device="cuda")
+    jobs = [*levels.jobs_of(What.CHOICES, task)]
+    assert len(jobs) > 1
+    assert all(job.baseline == THREE == next(iter(job.variants)) for job in jobs)
+    everything, _ = variants_of(What.CHOICES, device="cuda", train=False)
+    assert {name for job in jobs for name in job.variants} == everything.keys()
+    done = {**jobs[0].row, "variants": dict.fromkeys(jobs[0].variants)}
+    assert [job.is_done([done]) for job in jobs[:2]] == [True, False]
+    assert not jobs[0].is_done([{**done, "why": "died"}])
+
+
 @pytest.mark.inductor
 def test_a_row_is_measured_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import typer
-
+    # Where a cache knows the graphs of ATen-IR, nothing is planned.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     app = typer.Typer()
     app.command()(levels.run)
     file = tmp_path / "levels.json"
