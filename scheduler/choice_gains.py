@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -24,10 +24,10 @@ _NINETY_OF_MANY = 1.812
 @dataclass(frozen=True)
 class Measured:
     """Of one choice in one mode: log gains over the same plan without it, a model each, and how
-    many times the compile took."""
+    many times the compile took, if that was measured."""
 
     gains: tuple[float, ...]
-    compile_cost: float
+    compile_cost: float | None
 
     @property
     def interval(self) -> Interval:
@@ -50,7 +50,7 @@ class ChoiceGains:
         self._measured = {
             key: Measured(
                 tuple(row["gain"] for row in rows),
-                math.exp(statistics.fmean(math.log(row["compile_cost"]) for row in rows)),
+                _geometric([row["compile_cost"] for row in rows if row["compile_cost"]]),
             )
             for key, rows in found.items()
         }
@@ -59,6 +59,11 @@ class ChoiceGains:
         """None where too few models were measured."""
         found = self._measured.get((choice, "train" if training else "infer"))
         return found if found and len(found.gains) >= _LEAST else None
+
+
+def _geometric(values: Sequence[float]) -> float | None:
+    """The geometric mean, None of nothing."""
+    return math.exp(statistics.fmean(map(math.log, values))) if values else None
 
 
 @cache

@@ -287,7 +287,7 @@ def choose(
             continue
         known = measured.of(choice.name, training=training)
         gain = known.interval if known else UNKNOWN
-        judged.append((choice, gain, known.compile_cost if known else choice.compile_cost))
+        judged.append((choice, gain, (known and known.compile_cost) or choice.compile_cost))
     judged.sort(key=lambda item: (-item[1].lower, item[0].name))
     taken: list[Choice] = []
     steps: list[Step] = []

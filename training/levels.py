@@ -68,12 +68,19 @@ class Job:
     task: Task
     variants: Variants
     baseline: str
+    #: Each variant compiles in empty caches.
+    cold: bool = False
 
     @property
     def row(self) -> dict[str, Any]:
         """What names it among the rows of a report."""
         task = self.task
-        return {"model": task.model, "mode": task.phase, "batch": task.batch}
+        return {
+            "model": task.model,
+            "mode": task.phase,
+            "batch": task.batch,
+            "cold": self.cold,
+        }
 
     def is_done(self, rows: Sequence[Mapping[str, Any]]) -> bool:
         return any(
@@ -83,16 +90,22 @@ class Job:
         )
 
 
-def jobs_of(what: What, task: Task) -> Iterator[Job]:
+def jobs_of(
+    what: What, task: Task, *, without: Sequence[str] = (), cold: bool = False
+) -> Iterator[Job]:
     """Settings are shared out among several workers, each with the plan without them."""
     variants, baseline = variants_of(what, device=task.device, train=task.train)
     if what is not What.CHOICES:
-        yield Job(task, variants, baseline)
+        yield Job(task, variants, baseline, cold)
         return
-    choices = [name for name in variants if name != baseline]
+    choices = [
+        name
+        for name in variants
+        if name != baseline and not any(fnmatch.fnmatch(name, pattern) for pattern in without)
+    ]
     for start in range(0, len(choices), _PART):
         part = (baseline, *choices[start : start + _PART])
-        yield Job(task, {name: variants[name] for name in part}, baseline)
+        yield Job(task, {name: variants[name] for name in part}, baseline, cold)
 
 
 def variants_of(what: What, *, device: str, train: bool) -> tuple[Variants, str]:
@@ -155,6 +168,15 @@ def run(
     json_file: Annotated[Path | None, typer.Option("--json", help="Where rows are kept.")] = None,
     source: Annotated[Path | None, typer.Option("--from", help="Print this file.")] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table.")] = False,
+    without: Annotated[
+        str, typer.Option(help="With --what choices: not these settings, as 'autotune*,wide_cats'.")
+    ] = "",
+    cold: Annotated[
+        bool,
+        typer.Option(
+            "--cold", help="Each variant compiles in empty caches: compile times can be compared."
+        ),
+    ] = False,
     gains: Annotated[
         Path | None, typer.Option(help="With --what choices: write what the planner reads.")
     ] = None,
@@ -180,7 +202,9 @@ def run(
         for train in modes
     )
     report = _report(what, where, json_file)
-    wanted = [job for task in tasks for job in jobs_of(what, task)]
+    left_out = [name.strip() for name in without.split(",")]
+    wanted = [job for task in tasks for job in jobs_of(what, task, without=left_out, cold=cold)]
+    wanted.sort(key=lambda job: not job.task.train)  # what takes longest first
     left = [job for job in wanted if not job.is_done(report["rows"])]
     late = _collect(report, left, what, where, jobs, time_limit, json_file)
     if as_markdown or json_file is None:
@@ -248,8 +272,7 @@ def _collect(
                 for hand in pool.idle:
                     if waiting:
                         job = waiting.pop(0)
-                        checks, cold = what is What.CHECK, what is What.CHOICES
-                        asked = (job.variants, job.baseline, checks, cold)
+                        asked = (job.variants, job.baseline, what is What.CHECK, job.cold)
                         pool.ask(hand, Question("variants", job.task, asked), job, time_limit)
                         open_ones += 1
                 for job, message in pool.answers(1.0):
@@ -297,20 +320,20 @@ def _write_gains(report: Mapping[str, Any], path: Path) -> None:
 
 
 def choice_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Gain over the plan without it, and compile cost, of each setting on each model."""
+    """Gain over the plan without it, and compile cost if it was measured, of each setting on each
+    model."""
     found = []
     for row in report["rows"]:
+        seconds = {n: v.get("compile_seconds", 0.0) for n, v in row.get("variants", {}).items()}
         for name, gain in row.get("measured", {}).get("gains", {}).items():
-            cost = (
-                row["variants"][name]["compile_seconds"] / row["variants"][THREE]["compile_seconds"]
-            )
+            cost = round(seconds[name] / seconds[THREE], 3) if row.get("cold") else None
             found.append(
                 {
                     "choice": name,
                     "mode": row["mode"],
                     "model": row["model"],
                     "gain": round(gain["median"], 5),
-                    "compile_cost": round(cost, 3),
+                    "compile_cost": cost,
                 }
             )
     return found
