@@ -15,7 +15,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -238,6 +238,19 @@ def table(rows: Sequence[Row]) -> list[str]:
         gains = [f"{form} {before / forms[form]:.2f}x" for form in case.forms[1:] if form != ALONE]
         lines.append(f"{case.name}: {shown}; {', '.join(gains)}")
     return lines
+
+
+def markdown(data: Mapping[str, Any]) -> str:
+    """All cases: microseconds of the first form, and what each choice gains over it."""
+    lines = ["| kernels | us | choice | gain |", "| --- | ---: | --- | --- |"]
+    for case, forms in times_of(data["rows"]).items():
+        first, *others = (form for form in case.forms if form != ALONE)
+        gains = ", ".join(f"{forms[first] / forms[form]:.2f}x" for form in others)
+        lines.append(
+            f"| {case.name} | {forms[first] * 1e6:.1f} {first} | {', '.join(others)} | {gains} |"
+        )
+    lines += ["", f"- {data['device']}; torch {data['torch']}; float32, replayed CUDA graphs."]
+    return "\n".join(lines) + "\n"
 
 
 def main(path: Path) -> None:

@@ -33,13 +33,13 @@ from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import torch_versions
 from passwright.scheduler.toolchain import own_version
 from passwright.training.bench import MODELS, launcher
+from passwright.training.bench_final import DEFAULT
 from passwright.training.bench_pool import Pool
 from passwright.training.bench_worker import Question, Seat, Task
 from passwright.training.levels_table import markdown
 from passwright.training.workloads import find, names
 
-DEFAULT, COMBO, TWO, TWO_COMBO, THREE = (
-    "default",
+COMBO, TWO, TWO_COMBO, THREE = (
     "combo kernels",
     "two levels",
     "two levels + combo kernels",

@@ -1,46 +1,102 @@
-"""Writes the tables of a Markdown file from committed runs: `python -m passwright.training.readme`.
+"""Writes the tables of Markdown files from committed runs: `python -m passwright.training.readme FILE...`.
 
-A table stands between `<!-- table FILE -->` and `<!-- end -->`, where FILE, beside the Markdown file,
-is what `passwright demo --json FILE` wrote; after `<!-- bench FILE -->` it is what `passwright bench
---json FILE` did, with its notes. So no number in it is typed by hand. Between `<!-- settings -->` and
-`<!-- end -->` stand the settings with their defaults.
+A table stands between `<!-- KIND FILE -->` and `<!-- end -->`, where FILE, beside the Markdown file, is
+what a command wrote. So no number in it is typed by hand.
+
+    table FILE       of `passwright demo --json FILE`
+    bench FILE       of `passwright bench --json FILE`, with its notes
+    levels FILE      of `python -m passwright.training.levels --json FILE`
+    summary FILE     its geometric means alone
+    groups FILE      of `python -m passwright.training.grouping_sweep FILE`
+    settings         the settings with their defaults
+    choices          the settings of Inductor that can be steps of a plan
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-_SETTINGS = re.compile(r"(<!-- settings -->\n).*?(<!-- end -->)", re.DOTALL)
-_BENCH = re.compile(r"(<!-- bench (?P<file>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_MARKED = re.compile(r"(<!-- table (?P<file>\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_MARKED = re.compile(
+    r"(?P<begin><!-- (?P<kind>[a-z]+)(?: (?P<file>\S+))? -->\n).*?(?P<end><!-- end -->)", re.DOTALL
+)
 
 
 def with_tables(text: str, folder: Path) -> str:
     """`text` with every marked table made anew, those of runs from their files in `folder`."""
-    from passwright.training.demo_report import load
-    from passwright.training.demo_table import markdown
 
     def table(found: re.Match[str]) -> str:
-        return f"{found[1]}{markdown(load(folder / found['file'])).strip()}\n{found[3]}"
+        write = _WRITERS.get(found["kind"])
+        if write is None:  # marked for somebody else
+            return found[0]
+        return f"{found['begin']}{write(folder / (found['file'] or ''))}\n{found['end']}"
 
-    def bench(found: re.Match[str]) -> str:
-        from passwright.training import bench_report, bench_table
-
-        report = bench_report.load(folder / found["file"])
-        return f"{found[1]}\n{bench_table.markdown(report).strip()}\n\n{found[3]}"
-
-    text = _BENCH.sub(bench, text)
-    text = _SETTINGS.sub(lambda found: f"{found[1]}{_settings()}\n{found[2]}", text)
     return _MARKED.sub(table, text)
 
 
-def _settings() -> str:
+def _demo(file: Path) -> str:
+    from passwright.training.demo_report import load
+    from passwright.training.demo_table import markdown
+
+    return markdown(load(file)).strip()
+
+
+def _bench(file: Path) -> str:
+    from passwright.training import bench_report, bench_table
+
+    return f"\n{bench_table.markdown(bench_report.load(file)).strip()}\n"
+
+
+def _levels(file: Path) -> str:
+    from passwright.training.levels_table import markdown
+
+    return markdown(json.loads(file.read_text(encoding="utf-8"))).strip()
+
+
+def _summary(file: Path) -> str:
+    from passwright.training.levels_table import summary
+
+    return summary(json.loads(file.read_text(encoding="utf-8"))).strip()
+
+
+def _groups(file: Path) -> str:
+    from passwright.training import grouping_sweep, sweep_file
+
+    return grouping_sweep.markdown(sweep_file.load(file)).strip()
+
+
+def _settings(_: Path) -> str:
     from passwright.scheduler.settings import Settings
 
     rows = (f"| `{name}` | `{default}` | {what} |" for name, default, what in Settings.describe())
     return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows])
+
+
+def _choices(_: Path) -> str:
+    from passwright.scheduler.choices import all_choices
+
+    lines = ["| choice | sets | what it does | on |", "|---|---|---|---|"]
+    for choice in all_choices():
+        sets = ", ".join(f"`{name}={value}`" for name, value in choice.patch.items())
+        where = " and ".join(sorted(choice.devices))
+        where += ", inference" if choice.inference_only else ""
+        where += "; to be allowed" if choice.allow else ""
+        lines.append(f"| `{choice.name}` | {sets} | {choice.meaning} | {where} |")
+    return "\n".join(lines)
+
+
+_WRITERS: Mapping[str, Callable[[Path], str]] = {
+    "table": _demo,
+    "bench": _bench,
+    "levels": _levels,
+    "summary": _summary,
+    "groups": _groups,
+    "settings": _settings,
+    "choices": _choices,
+}
 
 
 def main(*paths: Path) -> int:

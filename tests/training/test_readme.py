@@ -16,6 +16,18 @@ def test_tables_are_those_of_the_committed_runs() -> None:
     assert with_tables(text, ROOT) == text
 
 
+def test_levels_and_settings_are_those_of_the_committed_runs() -> None:
+    text = (ROOT / "docs" / "inductor-ir.md").read_text(encoding="utf-8")
+    assert text.count("<!-- levels ") == 2
+    assert text.count("<!-- groups ") == text.count("<!-- choices -->") == 1
+    assert with_tables(text, ROOT / "docs") == text
+
+
+def test_what_is_marked_for_others_is_left_alone() -> None:
+    text = "<!-- patterns -->\nx\n<!-- end -->\n"
+    assert with_tables(text, ROOT) == text
+
+
 def test_the_bench_is_the_committed_one() -> None:
     text = (ROOT / "docs" / "headroom.md").read_text(encoding="utf-8")
     assert text.count("<!-- bench ") == 1
