@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from passwright.scheduler.plan import Plan
-from passwright.scheduler.timing import compare, peak_memory
-from passwright.training.agreement import Observation, agreement, observe, oracle, shaken
 from passwright.training.bench_bound import profile
 from passwright.training.bench_macros import NOTHING, State
 from passwright.training.bench_propose import rewritten
-from passwright.training.bench_worker import Made, Model
+from passwright.training.bench_worker import Model
+from passwright.training.variants import Facts, Maker, Variants
 
 DEFAULT, DEFAULT_COMBO = "default", "default + combo"
 OURS, OURS_COMBO = "ours", "ours + combo"
-_BLOCKS = 20
-#: Variants that are slower by more than this are not measured to the end.
-_HOPELESS = 10.0
 
 
 def final(model: Model, plans: Sequence[Plan], ours: State, ours_combo: State) -> dict[str, Any]:
@@ -30,93 +25,36 @@ def final(model: Model, plans: Sequence[Plan], ours: State, ours_combo: State) -
     wanted = {DEFAULT: (NOTHING, False), DEFAULT_COMBO: (NOTHING, True)}
     wanted |= {OURS: (ours, False)} if ours != NOTHING else {}
     wanted |= {OURS_COMBO: (ours_combo, True)} if ours_combo != NOTHING else {}
-    judge = Judge(model)
-    made: dict[str, Made] = {}
-    variants: dict[str, dict[str, Any]] = {}
-    for name, (state, combo) in wanted.items():
-        try:
-            made[name] = model.compile(state, plans, combo=combo)
-            variants[name] = _described(model, state, made[name], judge)
-        except Exception as error:
-            if name == DEFAULT:
-                raise
-            made.pop(name, None)
-            variants[name] = {"state": state.label, "why": f"{type(error).__name__}: {error}"}
-    steps = {name: model.subject.step(each.run) for name, each in made.items()}
+
+    def maker(state: State, combo: bool) -> Maker:
+        return lambda: _made(model, state, plans, combo)
+
+    makers = {name: maker(state, combo) for name, (state, combo) in wanted.items()}
+    made = Variants(model, makers, baseline=DEFAULT)
+    for name, (state, _) in wanted.items():
+        made.described[name]["state"] = state.label
     with model.lock.alone():
-        comparison = compare(
-            steps,
-            baseline=DEFAULT,
-            device=model.device,
-            blocks=_BLOCKS,
-            time_limit=model.task.final_seconds,
-            seed=model.task.seed,
-            timeout_factor=_HOPELESS,
-            wall=False,
-        )
+        comparison = made.compared()
         side = [name for name in (OURS, OURS_COMBO) if name in comparison.gains] or [DEFAULT]
         fastest = min(side, key=lambda name: comparison.timings[name].median)
-        times = profile(steps[fastest], model.device)
+        times = profile(made.steps[fastest], model.device)
     return {
-        "variants": variants,
+        "variants": made.described,
         "measured": json.loads(comparison.to_json()),
         "profiled": fastest,
         "profile": times,
         "estimates": {
             name: rewritten(model.captured(), model.task, state, plans).seconds()._asdict()
             for name, (state, combo) in wanted.items()
-            if name in made and not combo
+            if name in made.steps and not combo
         },
     }
 
 
-def _described(model: Model, state: State, made: Made, judge: Judge) -> dict[str, Any]:
-    with model.lock.shared():
-        return {
-            "state": state.label,
-            "steps": list(made.steps),
-            "kernels": made.kernels,
-            "cached_compile_seconds": round(made.seconds, 2),
-            "agreement": judge.verdict(made),
-            "peak_bytes": peak_memory(model.subject.step(made.run), model.device),
-        }
-
-
-class Judge:
-    """Compares outputs and gradients of variants with eager and a float64 run."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        # First, since a module that keeps a tensor of its last run cannot be copied any more.
-        with model.lock.shared():
-            self.oracle = oracle(model.subject.module, self._inputs, **self._how)
-            self.expected = self._observed(model.subject.module)
-        self._shaken: list[Observation] | None = None
-
-    @property
-    def _inputs(self) -> tuple[Any, ...]:
-        inputs = self.model.subject.inputs
-        if not isinstance(inputs, (tuple, list)):
-            raise TypeError("the benchmark takes models with positional inputs")
-        return tuple(inputs)
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        return {"train": self.model.task.train, "seed": self.model.task.seed}
-
-    def _observed(self, run: Any) -> Observation:
-        return observe(self.model.subject.module, run, self._inputs, **self._how)
-
-    def verdict(self, made: Made) -> dict[str, Any]:
-        """Of a compiled variant of the search."""
-        return self.observed_verdict(made.run)
-
-    def observed_verdict(self, run: Any) -> dict[str, Any]:
-        """Of anything that is called as the module is."""
-        actual = self._observed(run)
-        return asdict(agreement(self.expected, actual, self.oracle, self._shake))
-
-    def _shake(self) -> list[Observation]:
-        if self._shaken is None:
-            self._shaken = shaken(self.model.subject.module, self._inputs, **self._how)
-        return self._shaken
+def _made(model: Model, state: State, plans: Sequence[Plan], combo: bool) -> tuple[Any, Facts]:
+    made = model.compile(state, plans, combo=combo)
+    return made.run, {
+        "steps": list(made.steps),
+        "kernels": made.kernels,
+        "cached_compile_seconds": round(made.seconds, 2),
+    }

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from passwright.scheduler.inductor import cold_cache
-from passwright.scheduler.timing import compare, peak_memory
-from passwright.training.bench_final import Judge
+from passwright.scheduler.timing import Comparison, compare, peak_memory
 from passwright.training.bench_worker import Model
+from passwright.training.judge import Judge
 
 if TYPE_CHECKING:
     from torch import fx
@@ -28,6 +28,51 @@ _MEASURING = ("max_autotune", "benchmark_", "coordinate_descent")
 _HOPELESS = 10.0
 
 
+Facts = dict[str, Any]
+#: Compiles a variant: what is called as the module is, and facts about it.
+Maker = Callable[[], tuple[Any, Facts]]
+
+
+class Variants:
+    """A model compiled in several ways, each looked at whether it is right.
+
+    `described` holds facts by name, and of one that does not compile the reason; `steps` what runs the
+    others. Raises what the baseline raises.
+    """
+
+    def __init__(self, model: Model, makers: Mapping[str, Maker], *, baseline: str) -> None:
+        self.model, self.baseline = model, baseline
+        self.described: dict[str, Facts] = {}
+        self.steps: dict[str, Callable[[], object]] = {}
+        judge = Judge(model)
+        for name, make in makers.items():
+            try:
+                run, self.described[name] = make()
+                with model.lock.shared():
+                    self.described[name]["agreement"] = judge.verdict(run)
+                self.steps[name] = model.subject.step(run)
+            except Exception as error:
+                if name == baseline:
+                    raise
+                self.described[name] = {"why": f"{type(error).__name__}: {str(error)[:500]}"}
+
+    def compared(self) -> Comparison:
+        """Peak memory of each, and interleaved blocks. The device is to be the caller's alone."""
+        model = self.model
+        for name, step in self.steps.items():
+            self.described[name]["peak_bytes"] = peak_memory(step, model.device)
+        return compare(
+            self.steps,
+            baseline=self.baseline,
+            device=model.device,
+            blocks=_BLOCKS,
+            time_limit=model.task.final_seconds,
+            seed=model.task.seed,
+            timeout_factor=_HOPELESS,
+            wall=False,
+        )
+
+
 def measured(
     model: Model,
     variants: Mapping[str, Mapping[str, Any]],
@@ -36,51 +81,31 @@ def measured(
     only_check: bool,
     cold: Path | None = None,
 ) -> dict[str, Any]:
-    """Compiles every variant and looks whether it is right; unless `only_check`, measures them too.
+    """Variants by options of `torch.compile`: are they right, and, unless `only_check`, how fast.
 
     With `cold`, a directory, each compiles in empty caches there, so that compile times can be compared.
-    One that does not compile is left out with the reason. Raises what the baseline raises.
+    Raises what the baseline raises.
     """
 
-    judge = Judge(model)
-    described: dict[str, dict[str, Any]] = {}
-    runs: dict[str, Any] = {}
-    if cold:
-        # The first compile of a model pays for what no other does.
-        with cold_cache(cold):
-            _compiled(model, variants[baseline])
-    for name, options in variants.items():
-        try:
+    def maker(options: Mapping[str, Any]) -> Maker:
+        def make() -> tuple[Any, Facts]:
             with cold_cache(cold) if cold else nullcontext():
-                run, described[name] = _compiled(model, options)
-            with model.lock.shared():
-                described[name]["agreement"] = judge.observed_verdict(run)
-            runs[name] = run
-        except Exception as error:
-            if name == baseline:
-                raise
-            described[name] = {"why": f"{type(error).__name__}: {str(error)[:500]}"}
-    found: dict[str, Any] = {"variants": described}
-    if only_check:
-        return found
-    steps = {name: model.subject.step(run) for name, run in runs.items()}
-    with model.lock.alone():
-        for name, step in steps.items():
-            described[name]["peak_bytes"] = peak_memory(step, model.device)
-        comparison = compare(
-            steps,
-            baseline=baseline,
-            device=model.device,
-            blocks=_BLOCKS,
-            time_limit=model.task.final_seconds,
-            seed=model.task.seed,
-            timeout_factor=_HOPELESS,
-            wall=False,
-        )
-    return {**found, "measured": json.loads(comparison.to_json())}
+                return _compiled(model, options)
+
+        return make
+
+    makers = {name: maker(options) for name, options in variants.items()}
+    if cold:
+        makers[baseline]()  # the first compile of a model pays for what no other does
+    made = Variants(model, makers, baseline=baseline)
+    found: dict[str, Any] = {"variants": made.described}
+    if not only_check:
+        with model.lock.alone():
+            found["measured"] = json.loads(made.compared().to_json())
+    return found
 
 
-def _compiled(model: Model, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _compiled(model: Model, options: Mapping[str, Any]) -> tuple[Any, Facts]:
     """What was compiled, and its plans, kernels and seconds."""
     import torch
 
