@@ -199,6 +199,33 @@ def test_small_kernels_share_launches_on_a_gpu(fresh_cache: Path) -> None:
     assert counts["torch+aten+inductor"] < counts["torch+aten"]
 
 
+@pytest.mark.gpu
+def test_caches_hit_on_a_gpu_forward_and_backward(fresh_cache: Path) -> None:
+    torch.manual_seed(0)
+    layers = torch.nn.ModuleList(torch.nn.LayerNorm(32 + 16 * n) for n in range(6)).cuda()
+    inputs = [torch.randn(64, 32 + 16 * n, device="cuda") for n in range(6)]
+
+    def step(*xs: torch.Tensor) -> torch.Tensor:
+        found = [layer(x).softmax(-1).sum() for layer, x in zip(layers, xs, strict=True)]
+        return torch.stack(found).sum()
+
+    gradients, levels, counts = [], [], []
+    for _ in range(2):
+        torch._dynamo.reset()
+        layers.zero_grad()
+        with collect_plans() as plans:
+            torch.compile(step, backend="passwright", dynamic=False)(*inputs).backward()
+        gradients.append([p.grad for p in layers.parameters()])
+        levels.append({applied.plan.level for applied in plans if applied.plan.steps})
+        counts.append(cache_counters())
+    first, second = counts
+    assert "inductor" in levels[0]
+    assert "inductor" not in levels[1]  # nothing is planned where the cache knows the code
+    assert second["fx_bypass"] == first["fx_bypass"]
+    assert second["aot_hit"] + second["fx_hit"] > first["aot_hit"] + first["fx_hit"]
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
 def test_a_plan_shows_all_levels_without_compiling(
     fresh_cache: Path, inputs: tuple[torch.Tensor, ...], with_patterns: Any
 ) -> None:
