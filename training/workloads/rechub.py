@@ -160,15 +160,7 @@ def _sasrec(setup: Setup) -> nn.Module:
         fields.sequence("neg", SEQUENCE_EMBEDDING, shared_with="seq"),
     ]
     api = require("torch_rechub.models.matching.sasrec", PACKAGE)
-    model = redraw(api.SASRec(sequences, max_len=HISTORY_LENGTH))
-    model.get_submodule("position_emb").register_forward_pre_hook(_to_device_of)
-    return model
-
-
-def _to_device_of(table: nn.Embedding, index: tuple[Tensor]) -> tuple[Tensor] | None:
-    """The package makes positions on the CPU, wherever the model is."""
-    device = table.weight.device
-    return None if index[0].device == device else (index[0].to(device),)
+    return redraw(api.SASRec(sequences, max_len=HISTORY_LENGTH))
 
 
 def _sequences(draw: InputSource) -> tuple[dict[str, Tensor]]:
