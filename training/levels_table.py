@@ -146,7 +146,9 @@ def _where(report: Report, rows: Sequence[Row]) -> str:
 
 
 def _notes(report: Report, rows: Sequence[Row]) -> Iterator[str]:
-    if rows:
+    if not rows:
+        yield f"- {_where(report, report['rows'])}"
+    else:
         yield (
             f"- {_where(report, rows)} Gains are over {_baseline(rows)}, device time, with 95 %"
             " intervals from interleaved blocks."
@@ -168,7 +170,7 @@ def _checked(report: Report) -> Iterator[str]:
     right = 0
     for row in report["rows"]:
         if "why" in row:
-            yield f"{row['model']} {row['mode']}: {row['why']}"
+            yield f"{row['model']} {row['mode']}: {row['why'][:120]}"
             continue
         default = row["variants"].get(DEFAULT)
         for name, variant in row["variants"].items():
