@@ -10,6 +10,7 @@ import ast
 import copy
 import difflib
 import functools
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -314,6 +315,8 @@ class GraphKernels:
     fused: int
     extern: int
     loops: int
+    #: Hash of the code but for its comments, which tell where each kernel came from.
+    code: str = ""
 
     @property
     def kernels(self) -> int:
@@ -360,11 +363,13 @@ def count_kernels(wrapper: str, *, backward: bool = False) -> GraphKernels:
     calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     fused = [name for call in calls if (name := call.split(".")[0]) in loops]
     extern = ("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.", "_quantized.")
+    lines = (line for line in wrapper.splitlines() if not line.lstrip().startswith("#"))
     return GraphKernels(
         backward=backward,
         fused=len(fused),
         extern=sum(call.startswith(extern) for call in calls),
         loops=sum(loops[name] for name in fused),
+        code=hashlib.sha256("\n".join(lines).encode()).hexdigest(),
     )
 
 

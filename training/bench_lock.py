@@ -17,8 +17,9 @@ from pathlib import Path
 class DeviceLock:
     """The lock as one process sees it. Not for several threads."""
 
-    def __init__(self, directory: Path) -> None:
-        self._gate, self._device = (directory / name for name in ("gate.lock", "device.lock"))
+    def __init__(self, directory: Path, device: str = "") -> None:
+        name = device.replace(":", "-")
+        self._gate, self._device = (directory / f"{what}{name}.lock" for what in ("gate", "device"))
         self._held: int | None = None
 
     def share(self) -> None:

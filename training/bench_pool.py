@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any
 
-from passwright.training.bench_worker import Question, Seat, Task
 from passwright.training.processes import Worker, received
+from passwright.training.worker import Question, Seat
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Hand:
     ticket: Any = None
     deadline: float = 0.0
     #: Models that the worker has built.
-    recent: deque[Task] = field(default_factory=lambda: deque(maxlen=2))
+    recent: deque[Any] = field(default_factory=lambda: deque(maxlen=2))
 
     @property
     def idle(self) -> bool:

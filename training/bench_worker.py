@@ -6,9 +6,6 @@ them. While it compiles, it leaves the device to others; while it measures, nobo
 
 from __future__ import annotations
 
-import gc
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -21,7 +18,7 @@ from passwright.scheduler.plan import Plan
 from passwright.training.bench_lock import DeviceLock
 from passwright.training.bench_macros import NOTHING, State
 from passwright.training.greedy import Proposal, Trial
-from passwright.training.processes import into_log, warm_up
+from passwright.training.worker import Seat, forget, is_unusable, on_device, serve
 
 if TYPE_CHECKING:
     from torch import fx
@@ -59,76 +56,17 @@ class Task:
         return f"{self.model} {self.phase}"
 
 
-@dataclass(frozen=True)
-class Seat:
-    """A place for a worker: the run's directory, and what is the worker's own."""
-
-    directory: str
-    number: int
-    device: str
-    threads: int
-
-    @property
-    def log(self) -> Path:
-        return Path(self.directory) / f"worker-{self.number}.txt"
-
-
-@dataclass(frozen=True)
-class Question:
-    """`kind` is the method of `Answers` to call, with the arguments."""
-
-    kind: str
-    task: Task
-    arguments: tuple[Any, ...] = ()
-
-
 def work(seat: Seat, connection: Connection) -> None:
-    """The life of a worker: for each Question {"answer": ...}, or {"failed": why}; with "ends" where
-    the worker is of no more use."""
-    into_log(seat.log)
-    try:
-        answers = Answers(seat)
-        while isinstance(question := connection.recv(), Question):
-            message = _answered(answers, question)
-            ends = answers.unusable()
-            connection.send(message | ({"ends": True} if ends else {}))
-            if ends:
-                return
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):  # nobody waits for the answer any more
-        sys.exit(1)
-
-
-def _answered(answers: Answers, question: Question) -> dict[str, Any]:
-    try:
-        return {"answer": getattr(answers, question.kind)(question.task, *question.arguments)}
-    except Exception as error:
-        import traceback
-
-        from passwright.scheduler.commands.console import cause
-
-        traceback.print_exc()
-        return {"failed": cause(error)}
-    finally:
-        answers.tidy_up()
+    """The life of a worker of the benchmark."""
+    serve(seat, connection, Answers)
 
 
 class Answers:
     """What a worker can be asked."""
 
     def __init__(self, seat: Seat) -> None:
-        import torch
-
-        directory = Path(seat.directory)
-        # One for all workers; of the user's own, several runs can profit.
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(directory / "cache"))
-        self.directory, self.device = directory, torch.device(seat.device)
-        self.lock = DeviceLock(directory)
-        torch.set_num_threads(seat.threads)
-        if self.device.type == "cpu":
-            os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-        else:
-            with self.lock.shared():
-                warm_up(seat.device, threads=seat.threads)
+        self.directory, self.device = Path(seat.directory), on_device(seat)
+        self.lock = DeviceLock(self.directory, seat.device)
         self._models: dict[Task, Model] = {}
 
     # ---- questions
@@ -222,25 +160,11 @@ class Answers:
         return found
 
     def tidy_up(self) -> None:
-        """Forgets what was compiled, so that the next compile starts afresh."""
-        import torch
-
-        torch._dynamo.reset()
-        gc.collect()
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        forget()
         self.lock.release()
 
     def unusable(self) -> bool:
-        """The process can do nothing more on its device: an illegal access ends a CUDA context."""
-        import torch
-
-        if self.device.type == "cuda":
-            try:
-                torch.cuda.synchronize()
-            except Exception:
-                return True
-        return False
+        return is_unusable(self.device)
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,9 @@ from passwright.scheduler.toolchain import own_version
 from passwright.training.bench import MODELS, launcher
 from passwright.training.bench_final import DEFAULT
 from passwright.training.bench_pool import Pool
-from passwright.training.bench_worker import Question, Seat, Task
+from passwright.training.bench_worker import Task
 from passwright.training.levels_table import markdown
+from passwright.training.worker import Question, Seat
 from passwright.training.workloads import find, names
 
 COMBO, TWO, TWO_COMBO, THREE = (

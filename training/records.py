@@ -119,7 +119,7 @@ class Record:
         known = {field.name for field in fields(cls)}
         values = {name: value for name, value in row.items() if name in known}
         for name in ("blocks", "default_blocks", "again_blocks"):
-            values[name] = tuple(values.get(name) if values.get(name) is not None else ())
+            values[name] = tuple(values[name]) if values.get(name) is not None else ()
         return cls(**values)
 
 

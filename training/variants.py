@@ -44,7 +44,9 @@ class Variants:
         self.model, self.baseline = model, baseline
         self.described: dict[str, Facts] = {}
         self.steps: dict[str, Callable[[], object]] = {}
-        judge = Judge(model)
+        subject, task = model.subject, model.task
+        with model.lock.shared():
+            judge = Judge(subject.module, subject.inputs, train=task.train, seed=task.seed)
         for name, make in makers.items():
             try:
                 run, self.described[name] = make()

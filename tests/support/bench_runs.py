@@ -11,8 +11,9 @@ from typing import Any
 
 from passwright.training.bench_final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
 from passwright.training.bench_macros import NOTHING, Macro, State
-from passwright.training.bench_worker import Question, Seat, Task
+from passwright.training.bench_worker import Task
 from passwright.training.greedy import Proposal, Trial
+from passwright.training.worker import Question, Seat
 
 BATCHED = State((Macro("batch_linears"),))
 WIDENED = State((Macro("widen_linears"),))

@@ -23,9 +23,10 @@ from passwright.training.bench_lock import DeviceLock
 from passwright.training.bench_macros import NOTHING
 from passwright.training.bench_pool import Pool
 from passwright.training.bench_report import Row, load
-from passwright.training.bench_worker import Question, Seat, Task
+from passwright.training.bench_worker import Task
 from passwright.training.demo_report import State
 from passwright.training.processes import ProcessWorker
+from passwright.training.worker import Question, Seat
 
 CPU = torch.device("cpu")
 

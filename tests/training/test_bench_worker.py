@@ -21,9 +21,10 @@ from passwright.training.bench_final import DEFAULT, DEFAULT_COMBO, OURS, OURS_C
 from passwright.training.bench_macros import CLEAN_UP, NOTHING, PLANNED, Macro, State, apply_macro
 from passwright.training.bench_propose import rewritten
 from passwright.training.bench_report import Row, load
-from passwright.training.bench_worker import Answers, Question, Seat, Task, work
+from passwright.training.bench_worker import Answers, Task, work
 from passwright.training.demo_report import State as RowState
 from passwright.training.greedy import Proposal, Trial
+from passwright.training.worker import Question, Seat
 
 BRANCHES = "own:norm_branches?fields=3"
 

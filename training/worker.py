@@ -1,0 +1,120 @@
+"""A worker process: imports torch once, and then answers one question after another."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from passwright.training.bench_lock import DeviceLock
+from passwright.training.processes import into_log, warm_up
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A place for a worker: the run's directory, and what is the worker's own."""
+
+    directory: str
+    number: int
+    device: str
+    threads: int
+
+    @property
+    def log(self) -> Path:
+        return Path(self.directory) / f"worker-{self.number}.txt"
+
+
+@dataclass(frozen=True)
+class Question:
+    """`kind` is the method of `Answers` to call, with the arguments."""
+
+    kind: str
+    task: Any
+    arguments: tuple[Any, ...] = ()
+
+
+def serve(seat: Seat, connection: Connection, make: Callable[[Seat], Respondent]) -> None:
+    """Answers one question after the other: for each {"answer": ...}, or {"failed": why}; with "ends"
+    where the worker is of no more use."""
+    into_log(seat.log)
+    try:
+        answers = make(seat)
+        while isinstance(question := connection.recv(), Question):
+            message = _answered(answers, question)
+            ends = answers.unusable()
+            connection.send(message | ({"ends": True} if ends else {}))
+            if ends:
+                return
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):  # nobody waits for the answer any more
+        sys.exit(1)
+
+
+def _answered(answers: Respondent, question: Question) -> dict[str, Any]:
+    try:
+        return {"answer": getattr(answers, question.kind)(question.task, *question.arguments)}
+    except Exception as error:
+        import traceback
+
+        from passwright.scheduler.commands.console import cause
+
+        traceback.print_exc()
+        return {"failed": cause(error)}
+    finally:
+        answers.tidy_up()
+
+
+def on_device(seat: Seat) -> torch.device:
+    """The seat's device, and this process made ready to compile for it."""
+    import torch
+
+    directory = Path(seat.directory)
+    # One for all workers; of the user's own, several runs can profit.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(directory / "cache"))
+    device = torch.device(seat.device)
+    torch.set_num_threads(seat.threads)
+    if device.type == "cpu":
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    else:
+        with DeviceLock(directory, seat.device).shared():
+            warm_up(seat.device, threads=seat.threads)
+    return device
+
+
+def forget() -> None:
+    """Forgets what was compiled, so that the next compile starts afresh."""
+    import torch
+
+    torch._dynamo.reset()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def is_unusable(device: torch.device) -> bool:
+    """The process can do nothing more on its device: an illegal access ends a CUDA context."""
+    import torch
+
+    if device.type == "cuda":
+        try:
+            torch.cuda.synchronize()
+        except Exception:
+            return True
+    return False
+
+
+class Respondent(Protocol):
+    """Who answers: its methods are the kinds of question."""
+
+    def tidy_up(self) -> None:
+        """After each answer."""
+
+    def unusable(self) -> bool:
+        """The process can do nothing more."""
