@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from passwright.scheduler import cli, inductor
 from passwright.scheduler.optimize import Scheduler
-from passwright.training import bench_propose, bench_worker
+from passwright.training import bench_propose, worker
 from passwright.training.bench_final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
 from passwright.training.bench_macros import CLEAN_UP, NOTHING, PLANNED, Macro, State, apply_macro
 from passwright.training.bench_propose import rewritten
@@ -195,7 +195,7 @@ def test_a_wrong_variant_is_found(
 def test_a_worker_answers_until_it_is_told_to_end(
     tmp_path: Path, compiled: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench_worker, "into_log", lambda _: None)
+    monkeypatch.setattr(worker, "into_log", lambda _: None)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
     ours, theirs = multiprocessing.Pipe()
