@@ -30,9 +30,10 @@ from passwright.training import bench_table, workloads
 from passwright.training.bench_pool import Hand, Pool
 from passwright.training.bench_report import Report, Row, load, save
 from passwright.training.bench_runs import Run
-from passwright.training.bench_worker import Seat, Task, work
+from passwright.training.bench_worker import Task, work
 from passwright.training.demo_report import State as RowState
 from passwright.training.processes import ProcessWorker, Worker, cores
+from passwright.training.worker import Seat
 
 __all__ = ["MODELS", "Request", "bench", "load", "show"]
 
