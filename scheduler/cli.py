@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from passwright.scheduler.commands.collect import Collecting, collect_command
 from passwright.scheduler.commands.console import CommandGroup
+from passwright.scheduler.commands.data import Tools, data_app
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from passwright.scheduler.commands.models import Subject
+    from passwright.scheduler.plan import Plan
     from passwright.scheduler.settings import Settings
 
 
@@ -167,6 +172,7 @@ def plan(
     epilog=_examples(
         "passwright tune own:norm_branches --batch 64",
         "passwright tune zoo:rechub/MMOE?fields=9 --train --set tune_seconds=5",
+        "passwright tune my_model.py:build --budget 10m  (search, not only the predicted plans)",
     )
 )
 def tune(
@@ -176,17 +182,51 @@ def tune(
     again: Annotated[
         bool, typer.Option("--again", help="Measure anew what was measured before.")
     ] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Search for so long, by measuring: 90, 90s, 10m or 2h. Implies --again."),
+    ] = None,
+    records: Annotated[
+        Path | None, typer.Option(help="With --budget: add every measured plan to this directory.")
+    ] = None,
     device: Device = None,
     seed: Seed = 0,
     settings: Setting = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the predicted plans against default compile, and keep the winner for later compiles."""
+    """Measure plans against default compile, and keep the winner for later compiles.
+
+    Without a budget, the predicted plans are measured. With one, worker processes search for better ones
+    first; the best are then compared with default compile, as the predicted ones are.
+    """
+    from functools import partial
+
+    from passwright.scheduler.commands.console import seconds_of
     from passwright.scheduler.commands.tune import tune_command
 
     chosen = _settings(settings, seed=seed, mode="tune")
     subject = _subject(model, batch, train, device, seed)
-    raise typer.Exit(tune_command(subject, chosen, again=again, as_json=as_json))
+    search = partial(
+        _search, model, batch=batch, seed=seed, device=device, train=train, records=records
+    )
+    seconds = seconds_of(budget, "--budget") if budget else 0.0
+    raise typer.Exit(
+        tune_command(subject, chosen, again=again, as_json=as_json, budget=seconds, search=search)
+    )
+
+
+def _search(
+    model: str,
+    budget: float,
+    say: Callable[[str], None],
+    *,
+    device: str | None,
+    **how: Any,
+) -> Sequence[Sequence[Plan]]:
+    from passwright.scheduler.commands.models import pick_device
+    from passwright.training.tune_search import best_plans
+
+    return best_plans(model, device=pick_device(device), budget=budget, say=say, **how)
 
 
 @app.command(
@@ -318,6 +358,31 @@ def bench(
         precision=precision,
     )
     raise typer.Exit(run.bench(request, json_file=json_file, resume=resume, markdown=markdown))
+
+
+def _collecting() -> Collecting:
+    from passwright.training import collect_run
+
+    return collect_run
+
+
+app.command(
+    "collect",
+    epilog=_examples(
+        "passwright collect runs/data zoo:rechub/MMOE own:dhen --plans 12 --time-limit 300",
+        "passwright collect runs/data 'zoo:*?fields=8' --cuts 20 --no-whole --batch 512,4096",
+        "In Python: pandas.read_parquet('runs/data')",
+    ),
+)(collect_command(_collecting))
+
+
+def _data_tools() -> Tools:
+    from passwright.training import data_tools
+
+    return data_tools
+
+
+app.add_typer(data_app(_data_tools), name="data")
 
 
 def main() -> None:

@@ -240,6 +240,10 @@ def torch_versions() -> dict[str, str | None]:
     return versions | {"torch": torch.__version__} | build
 
 
+#: More versions of a module than anybody compiles.
+_MANY = 1_000_000
+
+
 @contextmanager
 def fresh_cache() -> Iterator[None]:
     """Compiles inside start cold: empty caches on disk and in the process, which end with it.
@@ -281,6 +285,19 @@ def eager_backward() -> Iterator[None]:
 
     name = "force_non_lazy_backward_lowering"
     with config.patch(name, True) if hasattr(config, name) else nullcontext():
+        yield
+
+
+@contextmanager
+def many_compiles() -> Iterator[None]:
+    """A module may be compiled any number of times inside, each with a backend of its own.
+
+    Otherwise Dynamo gives up after eight and runs the module as it is: what is measured then is eager.
+    """
+    import torch._dynamo.config as config
+
+    limits = {"recompile_limit": _MANY, "accumulated_recompile_limit": _MANY}
+    with config.patch({**limits, "fail_on_recompile_limit_hit": True}):
         yield
 
 

@@ -61,12 +61,14 @@ def tune_graph(
     example_inputs: Sequence[Any],
     *,
     again: bool = False,
+    proposals: Sequence[Plan] = (),
     observe: Callable[[Tuned], None] | None = None,
 ) -> Callable[..., Any]:
     """Compiles the variants, measures them on random inputs, stores and returns the fastest.
 
-    Plans come first; then settings of Inductor are tried on top of the fastest of them. A graph that was
-    tuned before is not measured again unless `again`. `observe` is told what was found.
+    Plans come first, those of `proposals` that are for this graph among them; then settings of Inductor
+    are tried on top of the fastest of them. A graph that was tuned before is not measured again unless
+    `again`. `observe` is told what was found.
     """
     scheduler = compiler.scheduler
     view = GraphView(gm.graph)
@@ -83,6 +85,7 @@ def tune_graph(
     # that we are in the middle of, or wait for it for ever in a GPU's thread.
     with eager_backward():
         variants = bench.plans()
+        variants += bench.proposed([p for p in proposals if p.fingerprint == view.fingerprint])
     best, comparison = bench.fastest(variants)
     if best.plan.later:
         with eager_backward():
@@ -135,6 +138,18 @@ class _Bench:
             if plan is not None and labels not in seen and (labels or usual.levels != "torch"):
                 seen.add(labels)
                 found += self._compiled(name, rewritten, plan)
+        return found
+
+    def proposed(self, plans: Sequence[Plan]) -> list[Variant]:
+        """Plans from elsewhere, replayed on the graph."""
+        found: list[Variant] = []
+        for number, plan in enumerate(plans, 1):
+            scheduler = replace(self.compiler.scheduler, given=plan)
+            module, replayed = replace(self.compiler, scheduler=scheduler).plan(
+                self.gm, self.inputs
+            )
+            if replayed is not None and replayed.steps:
+                found += self._compiled(f"searched {number}", module, replayed)
         return found
 
     def choices(self, best: Variant) -> list[Variant]:

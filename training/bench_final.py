@@ -11,7 +11,7 @@ from passwright.training.bench_bound import profile
 from passwright.training.bench_macros import NOTHING, State
 from passwright.training.bench_propose import rewritten
 from passwright.training.bench_worker import Model
-from passwright.training.variants import Facts, Maker, Variants
+from passwright.training.variants import Facts, Maker, compared, of_model
 
 DEFAULT, DEFAULT_COMBO = "default", "default + combo"
 OURS, OURS_COMBO = "ours", "ours + combo"
@@ -30,11 +30,11 @@ def final(model: Model, plans: Sequence[Plan], ours: State, ours_combo: State) -
         return lambda: _made(model, state, plans, combo)
 
     makers = {name: maker(state, combo) for name, (state, combo) in wanted.items()}
-    made = Variants(model, makers, baseline=DEFAULT)
+    made = of_model(model, makers, baseline=DEFAULT)
     for name, (state, _) in wanted.items():
         made.described[name]["state"] = state.label
     with model.lock.alone():
-        comparison = made.compared()
+        comparison = compared(model, made)
         side = [name for name in (OURS, OURS_COMBO) if name in comparison.gains] or [DEFAULT]
         fastest = min(side, key=lambda name: comparison.timings[name].median)
         times = profile(made.steps[fastest], model.device)

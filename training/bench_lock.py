@@ -10,8 +10,35 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Protocol
+
+
+class Turns(Protocol):
+    """Who may use the device when."""
+
+    def share(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def alone(self) -> AbstractContextManager[None]: ...
+
+    def shared(self) -> AbstractContextManager[None]: ...
+
+
+class OwnDevice:
+    """A device that nobody else uses: there is nothing to wait for."""
+
+    def share(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def alone(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def shared(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class DeviceLock:

@@ -45,13 +45,16 @@ class Record:
     family: str
     #: model, cut or random.
     kind: str
-    #: Fingerprint of the graphs that Dynamo made of it.
+    #: Fingerprint of the graphs that Dynamo made of it (`plan_text.graphs_key`).
     graph: str
-    #: The plans of the graphs as text, in the order of the graphs; "" for doing nothing.
+    #: The plans of the graphs as text, in the order of the graphs (`plan_text.text_of`); "" for doing
+    #: nothing. Steps that commute stand in their canonical order.
     plan: str
-    #: Hash of the steps, in the canonical order of those that commute.
+    #: Hash of the steps as they stand in `plan` (`plan_text.plan_key`).
     plan_key: str
     steps: int
+    #: Fingerprint of the graphs that come out: plans that make the same ones are one plan.
+    result: str
     #: Who proposed it: nothing, predicted, stock, walk, prefix, ablation, search.
     proposed_by: str
     levels: str

@@ -13,13 +13,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from passwright.scheduler.inductor import cold_cache
+from passwright.scheduler.inductor import cold_cache, many_compiles
 from passwright.scheduler.timing import Comparison, compare, peak_memory
+from passwright.training.bench_lock import Turns
 from passwright.training.bench_worker import Model
 from passwright.training.judge import Judge
 
 if TYPE_CHECKING:
+    import torch
     from torch import fx
+
+    from passwright.scheduler.commands.models import Subject
 
 _BLOCKS = 20
 #: Settings with which Inductor runs kernels on the device while it compiles.
@@ -37,42 +41,66 @@ class Variants:
     """A model compiled in several ways, each looked at whether it is right.
 
     `described` holds facts by name, and of one that does not compile the reason; `steps` what runs the
-    others. Raises what the baseline raises.
+    others. Raises what the baseline raises. `seed` is that of the gradients that are compared.
     """
 
-    def __init__(self, model: Model, makers: Mapping[str, Maker], *, baseline: str) -> None:
-        self.model, self.baseline = model, baseline
+    def __init__(
+        self,
+        subject: Subject,
+        makers: Mapping[str, Maker],
+        *,
+        baseline: str,
+        device: torch.device,
+        lock: Turns,
+        seed: int = 0,
+    ) -> None:
+        self.baseline, self.device = baseline, device
         self.described: dict[str, Facts] = {}
         self.steps: dict[str, Callable[[], object]] = {}
-        subject, task = model.subject, model.task
-        with model.lock.shared():
-            judge = Judge(subject.module, subject.inputs, train=task.train, seed=task.seed)
+        with lock.shared():
+            judge = Judge(subject.module, subject.inputs, train=subject.train, seed=seed)
         for name, make in makers.items():
             try:
-                run, self.described[name] = make()
-                with model.lock.shared():
+                with many_compiles():
+                    run, self.described[name] = make()
+                with lock.shared():
                     self.described[name]["agreement"] = judge.verdict(run)
-                self.steps[name] = model.subject.step(run)
+                self.steps[name] = subject.step(run)
             except Exception as error:
                 if name == baseline:
                     raise
                 self.described[name] = {"why": f"{type(error).__name__}: {str(error)[:500]}"}
 
-    def compared(self) -> Comparison:
-        """Peak memory of each, and interleaved blocks. The device is to be the caller's alone."""
-        model = self.model
+    def compared(self, **how: Any) -> Comparison:
+        """Peak memory of each, and interleaved blocks; `how` as `compare` takes it. The device is to be
+        the caller's alone."""
         for name, step in self.steps.items():
-            self.described[name]["peak_bytes"] = peak_memory(step, model.device)
+            self.described[name]["peak_bytes"] = peak_memory(step, self.device)
         return compare(
-            self.steps,
-            baseline=self.baseline,
-            device=model.device,
-            blocks=_BLOCKS,
-            time_limit=model.task.final_seconds,
-            seed=model.task.seed,
-            timeout_factor=_HOPELESS,
-            wall=False,
+            self.steps, baseline=self.baseline, device=self.device, **{"wall": False, **how}
         )
+
+
+def of_model(model: Model, makers: Mapping[str, Maker], *, baseline: str) -> Variants:
+    """Of a model of the benchmark's."""
+    return Variants(
+        model.subject,
+        makers,
+        baseline=baseline,
+        device=model.device,
+        lock=model.lock,
+        seed=model.task.seed,
+    )
+
+
+def compared(model: Model, made: Variants) -> Comparison:
+    """With as many blocks as the benchmark's comparisons have."""
+    return made.compared(
+        blocks=_BLOCKS,
+        time_limit=model.task.final_seconds,
+        seed=model.task.seed,
+        timeout_factor=_HOPELESS,
+    )
 
 
 def measured(
@@ -99,11 +127,11 @@ def measured(
     makers = {name: maker(options) for name, options in variants.items()}
     if cold:
         makers[baseline]()  # the first compile of a model pays for what no other does
-    made = Variants(model, makers, baseline=baseline)
+    made = of_model(model, makers, baseline=baseline)
     found: dict[str, Any] = {"variants": made.described}
     if not only_check:
         with model.lock.alone():
-            found["measured"] = json.loads(made.compared().to_json())
+            found["measured"] = json.loads(compared(model, made).to_json())
     return found
 
 

@@ -52,6 +52,21 @@ def print_json(data: Any) -> None:
     typer.echo(json.dumps(data, indent=1, sort_keys=True))
 
 
+def seconds_of(text: str, where: str) -> float:
+    """`90`, `90s`, `10m` and `2h` in seconds. Raises typer.BadParameter about the option `where`."""
+    import typer
+
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "s")
+    try:
+        seconds = float(number) * units[unit]
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise typer.BadParameter(f"{text!r} is no time; use 90s, 10m or 2h", param_hint=where)
+    return seconds
+
+
 def console(*, stderr: bool = False) -> Console:
     """A rich console that wraps on a terminal and gets room for its tables elsewhere."""
     from rich.console import Console

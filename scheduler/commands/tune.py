@@ -46,7 +46,13 @@ class TunedGraph:
         }
 
 
-def tune_model(subject: Subject, settings: Settings, *, again: bool) -> list[TunedGraph]:
+#: Searches for so many seconds; what it finds are plans of the model's graphs. Told a line now and then.
+Search = Callable[[float, Callable[[str], None]], Sequence[Sequence[Plan]]]
+
+
+def tune_model(
+    subject: Subject, settings: Settings, *, again: bool, proposals: Sequence[Plan] = ()
+) -> list[TunedGraph]:
     """Tunes every graph that Dynamo makes of the model. Errors of the compile pass through."""
     compiler = Compiler(Scheduler.of(settings))
     graphs: list[TunedGraph] = []
@@ -54,7 +60,9 @@ def tune_model(subject: Subject, settings: Settings, *, again: bool) -> list[Tun
     def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         seen: list[Tuned] = []
         with collect_plans() as plans:
-            compiled = tune_graph(compiler, gm, inputs, again=again, observe=seen.append)
+            compiled = tune_graph(
+                compiler, gm, inputs, again=again, proposals=proposals, observe=seen.append
+            )
         # The first plan is that of this graph; those of ATen-IR come while it compiles.
         chosen = (seen[-1].best.plan, seen[-1].path) if seen else (plans[0].plan, plans[0].path)
         graphs.append(TunedGraph(*chosen, seen[-1] if seen else None))
@@ -65,12 +73,26 @@ def tune_model(subject: Subject, settings: Settings, *, again: bool) -> list[Tun
     return graphs
 
 
-def tune_command(subject: Subject, settings: Settings, *, again: bool, as_json: bool) -> int:
-    """Tunes and prints; the exit code is 1 if the model does not compile."""
+def tune_command(
+    subject: Subject,
+    settings: Settings,
+    *,
+    again: bool,
+    as_json: bool,
+    budget: float = 0.0,
+    search: Search | None = None,
+) -> int:
+    """Tunes and prints; the exit code is 1 if the model does not compile. With a budget in seconds, plans
+    are searched first."""
     with progress(1) as report:
-        report.working_on(f"compiling and measuring {subject.name}")
         try:
-            graphs = tune_model(subject, settings, again=again)
+            proposals: list[Plan] = []
+            if budget and search is not None:
+                report.working_on(f"searching plans for {subject.name}")
+                proposals = [plan for plans in search(budget, report.working_on) for plan in plans]
+            report.working_on(f"compiling and measuring {subject.name}")
+            again = again or bool(budget)
+            graphs = tune_model(subject, settings, again=again, proposals=proposals)
         except PasswrightError:
             raise
         except Exception as error:

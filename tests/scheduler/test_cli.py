@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from passwright.passes.table import default_table
 from passwright.scheduler.commands.models import pick_device
 from passwright.scheduler.commands.plan import Diff
 from passwright.scheduler.commands.show_plan import SHORT_DIFF, duration, shortened
-from passwright.scheduler.plan import load
+from passwright.scheduler.plan import Plan, load
 
 pytestmark = pytest.mark.usefixtures("commands_plans")
 
@@ -90,7 +91,7 @@ def test_help_needs_no_torch() -> None:
     assert "Usage: passwright" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["doctor", "patterns", "plan", "tune", "demo"])
+@pytest.mark.parametrize("command", ["doctor", "patterns", "plan", "tune", "demo", "collect"])
 def test_each_command_teaches_by_example(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -324,6 +325,34 @@ def test_tune_measures_and_keeps_the_winner(
     assert anew.exit_code == 0
     assert "95 % interval" in anew.stdout
     assert graph["path"] in anew.stdout
+
+
+def test_tune_with_a_budget_measures_what_was_searched_as_well(
+    models: str, monkeypatch: pytest.MonkeyPatch, commands_plans: Path
+) -> None:
+    monkeypatch.setattr(
+        "passwright.scheduler.compiler.compile_with_inductor",
+        lambda module, _inputs, **_: module.forward,
+    )
+    predicted = Plan.from_json(
+        json.dumps(run_json("plan", f"{models}:make", "--batch", "64")["graphs"][0]["plan"])
+    )
+    asked: list[tuple[str, float]] = []
+
+    def best_plans(model: str, *, budget: float, **_: Any) -> list[tuple[Plan, ...]]:
+        asked.append((model, budget))
+        # A part of the plan: another graph than the predicted one.
+        return [(predicted.replaced(steps=predicted.steps[:1]),)]
+
+    monkeypatch.setattr("passwright.training.tune_search.best_plans", best_plans)
+    arguments = ("tune", f"{models}:make", "--batch", "64", "--set", "tune_seconds=1")
+    (graph,) = run_json(*arguments, "--budget", "2m")["graphs"]
+    assert asked == [(f"{models}:make", 120.0)]
+    assert {"default", "predicted", "searched 1"} <= graph["variants"].keys()
+    assert graph["measured_now"]
+    wrong = run(*arguments, "--budget", "soon")
+    assert wrong.exit_code == 2
+    assert "90s, 10m or 2h" in wrong.stderr.replace("\n", " ")
 
 
 @pytest.mark.inductor

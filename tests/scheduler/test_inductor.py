@@ -216,9 +216,16 @@ class Runner:
 
 
 def test_counts_calls_and_outermost_loops():
-    assert inductor.count_kernels(WRAPPER, backward=True) == inductor.GraphKernels(
-        backward=True, fused=3, extern=2, loops=6
+    found = inductor.count_kernels(WRAPPER, backward=True)
+    assert found == inductor.GraphKernels(
+        backward=True, fused=3, extern=2, loops=6, code=found.code
     )
+
+
+def test_equal_code_has_an_equal_hash_whatever_its_comments_say():
+    found = inductor.count_kernels(WRAPPER)
+    assert inductor.count_kernels(f"# from another graph\n{WRAPPER}").code == found.code
+    assert inductor.count_kernels(f"{WRAPPER}\nx = 1").code != found.code
 
 
 def test_capture_ends_also_on_error():

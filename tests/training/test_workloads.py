@@ -34,7 +34,7 @@ def parameter_sum(model: nn.Module) -> float:
 
 def test_the_table_is_complete() -> None:
     counts = {source: len(workloads.names(source)) for source in workloads.sources()}
-    own = {"own": 6, "case": 15}
+    own = {"own": 17, "case": 15}
     assert counts == {"rechub": 14, "deepctr": 18, "torchfm": 3, "rtdl": 1, **own}
     assert len(PUBLIC) == 36
     assert {"own:split_cat", "own:norm_branches", "own:mmoe", "own:shared_linears"} <= set(OWN)
@@ -160,7 +160,14 @@ def test_a_size_may_follow_a_name(name: str, inputs: int | None, layers: int | N
         ("zoo:rechub/DCN?experts=8", "has no number of experts to choose"),
         ("zoo:rechub/DCN?fields=2", "needs 3 fields or more"),
         ("zoo:rechub/MMOE?experts=0", "needs 1 experts or more"),
-        ("zoo:rechub/DCN?layers=2", "is not understood"),
+        ("zoo:rechub/DCN?layers=2", "has no number of layers to choose"),
+        ("own:hstu?fields=8", "own:hstu has no number of fields to choose"),
+        ("own:mmoe?width=8", "own:mmoe has no width to choose"),
+        ("own:dlrm?width=3", "own:dlrm needs a width of 4 or more"),
+        ("own:dlrm?layers=0", "own:dlrm needs 1 layers or more"),
+        ("own:dhen?width=30", "own:dhen needs a width that is a multiple of 4"),
+        ("own:dhen?heads=2", "heads=2 is not understood; fields=NUMBER, .* width=NUMBER"),
+        ("own:dhen?width=", "is not understood"),
         ("zoo:rechub/DCN?fields=-3", "is not understood"),
         ("zoo:rechub/DCM?fields=3", "did you mean zoo:rechub/DCN"),
     ],
@@ -168,6 +175,35 @@ def test_a_size_may_follow_a_name(name: str, inputs: int | None, layers: int | N
 def test_a_size_that_does_not_fit_is_refused(name: str, reason: str) -> None:
     with pytest.raises(WorkloadError, match=reason):
         workloads.find(name)
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        (
+            "own:dhen?layers=1,width=64,fields=16",
+            "own:dhen?fields=16,width=64,layers=1",
+        ),
+        ("zoo:deepctr/MMOE?experts=3,fields=6", "zoo:deepctr/MMOE?fields=6,experts=3"),
+        ("own:hstu?layers=3", "own:hstu?layers=3"),
+        ("own:hstu", "own:hstu"),
+    ],
+)
+def test_a_model_has_one_name_whichever_size_is_said_first(asked: str, name: str) -> None:
+    assert workloads.find(asked).name == name
+    assert workloads.find(name).name == name
+
+
+def test_sizes_are_kept_when_another_is_chosen() -> None:
+    wide = workloads.find("own:dhen?fields=6,width=64").sized(layers=1).sized(fields=5)
+    assert wide.name == "own:dhen?fields=5,width=64,layers=1"
+    assert (wide.size, wide.width, wide.layers) == (5, 64, 1)
+
+
+def test_codings_of_one_architecture_share_a_family() -> None:
+    families = {workload.name: workload.family for workload in workloads.workloads()}
+    assert len(set(families.values())) >= 12
+    assert families["own:mmoe"] == families["zoo:rechub/MMOE"] == families["zoo:deepctr/MMOE"]
 
 
 def test_an_unknown_source_is_an_error() -> None:

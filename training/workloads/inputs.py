@@ -43,12 +43,14 @@ class InputSource:
     """Draws input tensors on the CPU from its own seed, so that they do not depend on the model.
 
     Every tensor's first dimension is `batch`. `size` is how many fields, pieces or branches the
-    model was built for.
+    model was built for, `width` how many columns an embedding, a piece or a state has in it; 0 where
+    that cannot be chosen.
     """
 
-    def __init__(self, batch: int, seed: int, size: int = FIELDS) -> None:
+    def __init__(self, batch: int, seed: int, size: int = FIELDS, width: int = 0) -> None:
         self.batch = batch
         self.size = size
+        self.width = width
         self.fields = Fields.of(size)
         self._generator = torch.Generator().manual_seed(seed)
 

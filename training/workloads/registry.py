@@ -10,8 +10,22 @@ import torch
 from torch import nn
 
 from passwright.passes.errors import WorkloadError
-from passwright.training.workloads import branching, cases, deepctr, rechub, rtdl, torchfm
-from passwright.training.workloads.workload import Workload, short_name
+from passwright.training.workloads import (
+    archetypes_coffee,
+    archetypes_dhen,
+    archetypes_dlrm,
+    archetypes_hstu,
+    archetypes_interformer,
+    branching,
+    cases,
+    classic,
+    deepctr,
+    illustrative,
+    rechub,
+    rtdl,
+    torchfm,
+)
+from passwright.training.workloads.workload import SMALLEST, Workload, short_name
 
 
 def _table(workloads: Iterable[Workload]) -> dict[str, Workload]:
@@ -31,6 +45,13 @@ _BY_NAME = _table(
         *torchfm.WORKLOADS,
         *rtdl.WORKLOADS,
         *branching.WORKLOADS,
+        *archetypes_dlrm.WORKLOADS,
+        *archetypes_dhen.WORKLOADS,
+        *archetypes_interformer.WORKLOADS,
+        *archetypes_coffee.WORKLOADS,
+        *archetypes_hstu.WORKLOADS,
+        *classic.WORKLOADS,
+        *illustrative.WORKLOADS,
         *cases.WORKLOADS,
     )
 )
@@ -61,7 +82,8 @@ def find(name: str) -> Workload:
     """The workload of that name, `zoo:rechub/MMOE` or shorter `rechub:MMOE`.
 
     `zoo:rechub/MMOE?fields=9,experts=4` is the same model with 9 fields and 4 experts; the fields
-    of our own models are pieces or branches.
+    of our own models are pieces or branches. Many of these take a width and a number of layers too,
+    `own:dhen?fields=16,width=64,layers=2`.
 
     Raises:
         WorkloadError: there is none; the message holds the closest names.
@@ -73,10 +95,10 @@ def find(name: str) -> Workload:
     if not query:
         return workload
     sizes = dict(item.partition("=")[::2] for item in query.split(","))
-    if not sizes.keys() <= {"fields", "experts"} or not all(map(str.isdecimal, sizes.values())):
+    if not sizes.keys() <= SMALLEST.keys() or not all(map(str.isdecimal, sizes.values())):
         raise WorkloadError(
-            f"?{query} is not understood; fields=NUMBER and experts=NUMBER may follow a name,"
-            " joined by a comma"
+            f"?{query} is not understood; fields=NUMBER, experts=NUMBER, width=NUMBER and"
+            " layers=NUMBER may follow a name, joined by commas"
         )
     return workload.sized(**{key: int(value) for key, value in sizes.items()})
 

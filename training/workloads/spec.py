@@ -25,6 +25,7 @@ class Spec:
     """A model by name, batch, precision, mode and seed."""
 
     model: str
+    #: Rows of the inputs; 0 leaves it to the model.
     batch: int
     #: fp32: products in full float32; tf32: they may use TF32; bf16: module and inputs are bfloat16.
     precision: str = "fp32"
@@ -36,7 +37,7 @@ class Spec:
             raise WorkloadError(
                 f"precision {self.precision!r} is not known; use {', '.join(PRECISIONS)}"
             )
-        if self.batch < 1:
+        if self.batch < 0:
             raise WorkloadError("a batch has at least one row")
 
     def __str__(self) -> str:
@@ -85,18 +86,21 @@ class Spec:
         TF32 is a matter of the process: `matmul_precision` says what it has to be set to.
         """
         module, inputs = build(
-            self.model, batch=self.batch, seed=self.seed, device=device, train=self.train
+            self.model, batch=self.batch or None, seed=self.seed, device=device, train=self.train
         )
         if self.precision == "bf16":
             module = module.to(torch.bfloat16)
-            inputs = torch.utils._pytree.tree_map_only(
-                torch.Tensor,
-                lambda t: t.to(torch.bfloat16) if t.is_floating_point() else t,
-                inputs,
-            )
+            inputs = torch.utils._pytree.tree_map_only(torch.Tensor, _in_bfloat16, inputs)
         return module, inputs
 
     @property
     def matmul_precision(self) -> str:
         """For `torch.set_float32_matmul_precision`."""
         return "high" if self.precision == "tf32" else "highest"
+
+
+def _in_bfloat16(value: torch.Tensor) -> torch.Tensor:
+    """A leaf, as the value is: what is computed from one would be a part of the step."""
+    if not value.is_floating_point():
+        return value
+    return value.detach().to(torch.bfloat16).requires_grad_(value.requires_grad)

@@ -21,7 +21,7 @@ from passwright.training.workloads.inputs import FIELDS, InputSource
 
 INSTALL_ZOO = "pip install 'passwright[zoo]'"
 #: With fewer there is nothing left of what the models do with several.
-SMALLEST = {"fields": 3, "experts": 1}
+SMALLEST = {"fields": 3, "experts": 1, "width": 4, "layers": 1}
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,10 @@ class Setup:
     size: int = FIELDS
     #: How many experts of each kind.
     experts: int = 0
+    #: Columns of an embedding, a piece or a hidden state.
+    width: int = 0
+    #: How many layers or blocks.
+    layers: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,9 @@ class Workload:
         size: how many fields, pieces or branches the model has, which decides how long it compiles;
             None where nothing of the kind can be chosen.
         experts: likewise, how many experts of each kind a multi-task model has.
+        width: likewise, the columns of an embedding, a piece or a hidden state.
+        layers: likewise, how many layers or blocks.
+        width_multiple: what the width has to be a multiple of, e.g. the number of heads.
     """
 
     name: str
@@ -61,29 +68,59 @@ class Workload:
     batch: int = 512
     size: int | None = FIELDS
     experts: int | None = None
+    width: int | None = None
+    layers: int | None = None
+    width_multiple: int = 1
 
-    def sized(self, *, fields: int | None = None, experts: int | None = None) -> Workload:
-        """The same model with another number of fields (pieces, branches) or of experts.
+    def sized(
+        self,
+        *,
+        fields: int | None = None,
+        experts: int | None = None,
+        width: int | None = None,
+        layers: int | None = None,
+    ) -> Workload:
+        """The same model with another number of fields (pieces, branches), experts, columns or layers.
 
         Raises:
-            WorkloadError: that cannot be chosen for this model, or is too small.
+            WorkloadError: that cannot be chosen for this model, is too small, or does not divide.
         """
-        chosen: list[str] = []
-        wanted = (("fields", fields, self.size), ("experts", experts, self.experts))
-        for what, number, usual in wanted:
-            if number is None:
-                continue
-            if usual is None:
-                raise WorkloadError(f"{self.name} has no number of {what} to choose")
-            if number < SMALLEST[what]:
-                raise WorkloadError(f"{self.name} needs {SMALLEST[what]} {what} or more")
-            chosen.append(f"{what}={number}")
+        wanted = {
+            "fields": (fields, self.size),
+            "experts": (experts, self.experts),
+            "width": (width, self.width),
+            "layers": (layers, self.layers),
+        }
+        plain, _, query = self.name.partition("?")
+        chosen = dict(item.partition("=")[::2] for item in query.split(",") if item)
+        for what, (number, usual) in wanted.items():
+            if number is not None:
+                self._check(what, number, usual)
+                chosen[what] = str(number)
+        # In one order, whichever was asked for first: one model has one name.
+        sizes = [f"{what}={chosen[what]}" for what in wanted if what in chosen]
         return replace(
             self,
-            name="?".join([self.name, ",".join(chosen)]) if chosen else self.name,
+            name="?".join([plain, ",".join(sizes)]) if sizes else plain,
             size=fields or self.size,
             experts=experts or self.experts,
+            width=width or self.width,
+            layers=layers or self.layers,
         )
+
+    def _check(self, what: str, number: int, usual: int | None) -> None:
+        width = what == "width"
+        if usual is None:
+            raise WorkloadError(
+                f"{self.name} has no {'width' if width else f'number of {what}'} to choose"
+            )
+        if number < SMALLEST[what]:
+            least = f"a width of {SMALLEST[what]}" if width else f"{SMALLEST[what]} {what}"
+            raise WorkloadError(f"{self.name} needs {least} or more")
+        if width and number % self.width_multiple:
+            raise WorkloadError(
+                f"{self.name} needs a width that is a multiple of {self.width_multiple}"
+            )
 
     @property
     def source(self) -> str:
@@ -112,7 +149,14 @@ class Workload:
         Raises:
             WorkloadError: the package that holds the model is not installed.
         """
-        setup = Setup(seed, torch.device(device), self.size or FIELDS, self.experts or 0)
+        setup = Setup(
+            seed,
+            torch.device(device),
+            self.size or FIELDS,
+            self.experts or 0,
+            self.width or 0,
+            self.layers or 0,
+        )
         with quiet(), seeded(seed):
             module = self.construct(setup)
         module = module.to(setup.device).train(train)
@@ -123,7 +167,7 @@ class Workload:
     ) -> tuple[Any, ...]:
         """Draw the arguments of one call, without making the module."""
         rows = self.batch if batch is None else batch
-        source = InputSource(rows, seed, self.size or FIELDS)
+        source = InputSource(rows, seed, self.size or FIELDS, self.width or 0)
         return tuple(_move(value, torch.device(device)) for value in self.inputs(source))
 
 

@@ -1,0 +1,178 @@
+"""Measuring plans: records with blocks, equal code without any, and failures that cost one record each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+
+from passwright.passes.graph import GraphView
+from passwright.scheduler.device import describe_gpu
+from passwright.scheduler.gain import Interval
+from passwright.training import measure as measuring
+from passwright.training.measure import About, measure
+from passwright.training.model_plan import ModelPlan
+from passwright.training.plan_text import plans_of
+from passwright.training.proposals import Graphs, propose
+from passwright.training.records import Record, Status
+from passwright.training.workloads import build
+from passwright.training.workloads.capture import captured
+
+CPU = torch.device("cpu")
+NAME = "own:norm_branches?fields=3"
+
+
+@pytest.fixture
+def plans() -> list[ModelPlan]:
+    """Doing nothing, and two plans."""
+    module, inputs = build(NAME, batch=16)
+    graphs = Graphs(captured(module, inputs, train=False), describe_gpu("NVIDIA H200"), False)
+    return propose(graphs, count=3)
+
+
+@pytest.fixture
+def inductor(monkeypatch: pytest.MonkeyPatch) -> list[fx.GraphModule]:
+    """Stands in for Inductor: runs the graph as it is, and keeps it. `refuses` says what it cannot."""
+    seen: list[fx.GraphModule] = []
+
+    def compile_graph(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        seen.append(gm)
+        return gm.forward
+
+    monkeypatch.setattr(measuring, "compile_with_inductor", compile_graph)
+    return seen
+
+
+def records(plans: Sequence[ModelPlan], **how: Any) -> list[Record]:
+    module, inputs = build(NAME, batch=16)
+    about = About(NAME, "branches", batch=16)
+    # Times of so small a model are mostly noise.
+    return measure(module, inputs, plans, CPU, about=about, timeout_factor=1e6, **how)
+
+
+def unlike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every compile makes other code."""
+    from passwright.training.variants import Variants
+
+    made = measuring._Compiler.made
+    count = iter(range(100))
+
+    def numbered(self: Any, plan: ModelPlan, *, cold: bool) -> Any:
+        run, facts = made(self, plan, cold=cold)
+        return run, {**facts, "codes": [str(next(count))]}
+
+    monkeypatch.setattr(measuring._Compiler, "made", numbered)
+    assert Variants is measuring.Variants
+
+
+def test_a_record_for_each_plan(
+    plans: list[ModelPlan], inductor: list[fx.GraphModule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlike(monkeypatch)
+    found = records(plans, seconds=1.0)
+    assert [r.status for r in found] == [Status.MEASURED] * 3
+    assert [r.result for r in found] == [plan.key for plan in plans]
+    assert [r.proposed_by for r in found] == [plan.by for plan in plans]
+    for record, plan in zip(found, plans, strict=True):
+        assert record.gain is not None
+        assert record.lower is not None
+        assert record.upper is not None
+        assert record.lower <= record.gain <= record.upper
+        assert len(record.blocks) == len(record.default_blocks) == len(record.again_blocks) > 0
+        assert all(seconds > 0 for seconds in record.blocks)
+        assert record.method == "wall"
+        assert record.steps == plan.steps
+        assert record.patterns
+        assert record.date
+    module, inputs = build(NAME, batch=16)
+    [graph] = captured(module, inputs, train=False)
+    assert {r.graph for r in found} == {GraphView(graph.graph).fingerprint}
+    assert [p.steps for p in map(plan_of, found)] == [plan.steps for plan in plans]
+
+
+def plan_of(record: Record) -> ModelPlan:
+    return ModelPlan(tuple(plans_of(record.plan)))
+
+
+def test_equal_code_is_an_exact_zero_and_takes_no_timing(
+    plans: list[ModelPlan], inductor: list[fx.GraphModule]
+) -> None:
+    # The stand-in makes no code at all, so that all of it is equal.
+    nothing, *others = records(plans, seconds=1.0)
+    assert nothing.status == Status.MEASURED  # how far two compiles of one graph differ
+    for record in others:
+        assert record.status == Status.SAME_CODE
+        assert record.gain == record.lower == record.upper == 0.0
+        assert record.blocks == ()
+
+
+def test_what_does_not_compile_or_is_wrong_costs_one_record(
+    plans: list[ModelPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlike(monkeypatch)
+    calls: list[int] = []
+
+    def broken(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError("no code for this")
+        if len(calls) == 4:
+            return lambda *a: tuple(1.5 * y for y in gm.forward(*a))
+        return gm.forward
+
+    monkeypatch.setattr(measuring, "compile_with_inductor", broken)
+    nothing, refused, wrong = records(plans, seconds=1.0)
+    assert nothing.status == Status.MEASURED
+    assert refused.status == wrong.status == Status.CENSORED
+    assert "no code for this" in refused.why
+    assert wrong.why.startswith("wrong: ")
+    assert refused.gain is wrong.gain is None
+    assert refused.plan == plans[1].text
+
+
+def test_default_compile_that_fails_is_passed_on(
+    plans: list[ModelPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        raise RuntimeError("never")
+
+    monkeypatch.setattr(measuring, "compile_with_inductor", never)
+    with pytest.raises(Exception, match="never"):
+        records(plans)
+
+
+def test_more_plans_than_dynamo_keeps_versions(
+    plans: list[ModelPlan], inductor: list[fx.GraphModule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlike(monkeypatch)
+    many = [replace(plans[0], by="walk", key=str(n)) for n in range(12)]
+    found = records(many, seconds=0.5)
+    assert len(inductor) == 13  # each was compiled, and none run as it is
+    assert [r.result for r in found] == [str(n) for n in range(12)]
+
+
+def test_it_says_what_it_does(
+    plans: list[ModelPlan], inductor: list[fx.GraphModule], tmp_path: Path
+) -> None:
+    notes: list[str] = []
+    records(plans, seconds=0.5, note=notes.append)
+    assert notes == ["default", *(plan.key for plan in plans), ""]
+
+
+@pytest.mark.inductor
+def test_with_inductor_and_gradients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    module, inputs = build(NAME, batch=16, train=True)
+    graphs = Graphs(captured(module, inputs, train=True), describe_gpu("NVIDIA H200"), True)
+    plans = [plan for plan in propose(graphs, count=3) if plan.steps][:1]
+    [record] = measure(module, inputs, plans, CPU, train=True, seconds=1.0, timeout_factor=1e6)
+    assert record.status == Status.MEASURED
+    assert record.train
+    assert record.kernels != record.default_kernels
+    assert record.predicted == plans[0].predicted.mean  # type: ignore[union-attr]
+    assert isinstance(plans[0].predicted, Interval)

@@ -1,0 +1,168 @@
+"""A worker of the collector: builds workloads by exact names, proposes plans, compiles and measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from passwright.passes.errors import WorkloadError
+from passwright.training.bench_lock import DeviceLock
+from passwright.training.measure import About, measure
+from passwright.training.model_plan import ModelPlan
+from passwright.training.records import Record
+from passwright.training.worker import Seat, forget, is_unusable, on_device, serve
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+#: The family of models that users bring.
+OWN = "own"
+
+
+def work(seat: Seat, connection: Connection) -> None:
+    """The life of a worker of the collector."""
+    serve(seat, connection, Collecting)
+
+
+def doing(seat: Seat) -> Path:
+    """The file in which the worker says which plan it compiles or runs: who dies leaves it behind."""
+    return Path(seat.directory) / f"worker-{seat.number}.now"
+
+
+def about(name: str, run: str = "") -> About:
+    """What a workload's exact name says of it."""
+    from passwright.training import workloads
+    from passwright.training.workloads.cuts import is_cut, model_of
+    from passwright.training.workloads.random_workloads import is_random_name
+    from passwright.training.workloads.spec import Spec
+
+    spec = Spec.parse(name)
+    if is_random_name(name):
+        kind = family = "random"
+    else:
+        kind = "cut" if is_cut(name) else "model"
+        try:
+            family = workloads.find(model_of(name) if kind == "cut" else spec.model).family
+        except WorkloadError:
+            family = OWN
+    return About(name, family, kind, spec.batch, spec.precision, spec.seed, run)
+
+
+class Collecting:
+    """What a worker of the collector can be asked."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self._device = on_device(seat)
+        self._lock = DeviceLock(Path(seat.directory), seat.device)
+        self._last: tuple[str, nn.Module, Any] | None = None
+
+    # ---- questions
+
+    def cuts(self, name: str, count: int, seed: int) -> list[str]:
+        """Exact names of cuts of a model."""
+        from passwright.training.workloads.cuts import cuts_of
+        from passwright.training.workloads.spec import Spec
+
+        return cuts_of(Spec.parse(name), count=count, seed=seed)
+
+    def propose(self, name: str, count: int, seed: int) -> list[ModelPlan]:
+        """Plans of a workload, doing nothing first."""
+        from passwright.scheduler.device import describe
+        from passwright.training.proposals import Graphs, propose
+        from passwright.training.workloads.capture import captured
+        from passwright.training.workloads.spec import Spec
+
+        module, inputs = self._workload(name)
+        train = Spec.parse(name).train
+        with self._lock.shared():
+            graphs = captured(module, inputs, train=train)
+        return propose(Graphs(graphs, describe(self._device), train), count=count, seed=seed)
+
+    def measure(
+        self, name: str, plans: Sequence[ModelPlan], seconds: float, run: str
+    ) -> list[Record]:
+        """A record for each plan."""
+        from passwright.training.workloads.spec import Spec
+
+        module, inputs = self._workload(name)
+        now = doing(self._seat)
+        try:
+            return measure(
+                module,
+                inputs,
+                plans,
+                self._device,
+                train=Spec.parse(name).train,
+                about=about(name, run),
+                seconds=seconds,
+                lock=self._lock,
+                note=lambda key: _write(now, key),
+            )
+        finally:
+            now.unlink(missing_ok=True)
+
+    # ---- keeping house
+
+    def _workload(self, name: str) -> tuple[nn.Module, Any]:
+        """The module and its inputs, built anew unless it was the last one."""
+        import torch
+
+        from passwright.training.workloads.exact import build_exact
+        from passwright.training.workloads.spec import Spec
+
+        torch.set_float32_matmul_precision(Spec.parse(name).matmul_precision)
+        if self._last is None or self._last[0] != name:
+            self._last = None
+            with self._lock.shared():
+                module, inputs = build_exact(name, self._device)
+            self._last = name, module, inputs
+        return self._last[1:]
+
+    def tidy_up(self) -> None:
+        forget()
+        self._lock.release()
+
+    def unusable(self) -> bool:
+        return is_unusable(self._device)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def censored(name: str, plan: ModelPlan, why: str, run: str, device: str) -> Record:
+    """The record of a plan that took its process down, or its time."""
+    from passwright.training.plan_text import plan_key
+    from passwright.training.records import Status
+    from passwright.training.workloads.spec import Spec
+
+    facts, spec = about(name, run), Spec.parse(name)
+    record = Record(
+        workload=name,
+        family=facts.family,
+        kind=facts.kind,
+        graph="",
+        plan=plan.text,
+        plan_key=plan_key(plan.plans),
+        steps=plan.steps,
+        result=plan.key,
+        proposed_by=plan.by,
+        levels="torch",
+        batch=spec.batch,
+        precision=spec.precision,
+        train=spec.train,
+        seed=spec.seed,
+        status=Status.CENSORED,
+        why=why,
+        run=run,
+    )
+    import torch
+
+    from passwright.training.measure import stamp
+
+    return replace(record, **stamp(torch.device(device)))

@@ -1,0 +1,90 @@
+"""Workers that measure plans of one workload, several at a time: what a search over a real model asks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from passwright.training.bench_pool import Hand, Pool
+from passwright.training.collect_worker import censored, work
+from passwright.training.model_plan import ModelPlan
+from passwright.training.processes import ProcessWorker, Worker
+from passwright.training.records import Record
+from passwright.training.worker import Question, Seat
+
+_TICK = 0.5
+
+
+class Farm:
+    """Worker processes on one device (or on several, in turn), for one workload.
+
+    Every plan is compiled by whoever is free, and measured against default compile while nobody else uses
+    the device. What takes its process down, or more than `patience` seconds, comes back censored.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        devices: Sequence[str],
+        jobs: int,
+        *,
+        patience: float = 600.0,
+        run: str = "",
+        launch: Callable[[Seat], Worker] | None = None,
+    ) -> None:
+        self.name, self.patience, self.run = name, patience, run
+        self._devices, self._jobs = list(devices), jobs
+        context = multiprocessing.get_context("spawn")
+        self._launch = launch or partial(ProcessWorker, context, work)
+
+    def __enter__(self) -> Self:
+        self._place = tempfile.TemporaryDirectory(prefix="passwright-", ignore_cleanup_errors=True)
+        seats = [
+            Seat(self._place.name, n, self._devices[n % len(self._devices)], 1)
+            for n in range(self._jobs)
+        ]
+        self._pool = Pool(seats, self._launch)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.close(at_once=True)
+        self._place.cleanup()
+
+    @property
+    def directory(self) -> Path:
+        """Where the workers keep what they share."""
+        return Path(self._place.name)
+
+    def records(self, plans: Sequence[ModelPlan], *, seconds: float = 2.0) -> list[Record]:
+        """A record for each plan, in their order; each is timed for so many seconds at most."""
+        waiting = list(enumerate(plans))
+        found: dict[int, Record] = {}
+        while len(found) < len(plans):
+            for hand in self._pool.idle:
+                if waiting:
+                    number, plan = waiting.pop(0)
+                    self._ask(hand, number, plan, seconds)
+            for number, message in self._pool.answers(_TICK):
+                answer = message.get("answer")
+                if isinstance(answer, list):
+                    [found[number]] = answer
+                else:
+                    why = str(message.get("failed"))
+                    found[number] = censored(
+                        self.name, plans[number], why, self.run, self._devices[0]
+                    )
+        return [found[number] for number in range(len(plans))]
+
+    def _ask(self, hand: Hand, number: int, plan: ModelPlan, seconds: float) -> None:
+        question = Question("measure", self.name, ([plan], seconds, self.run))
+        self._pool.ask(hand, question, number, self.patience)
