@@ -231,11 +231,11 @@ class Model:
         from passwright.passes.table import default_table
         from passwright.scheduler.fold import compile_folded
         from passwright.scheduler.inductor import (
-            capture_kernels,
             clone_for_compile,
             compile_with_inductor,
             eager_backward,
         )
+        from passwright.scheduler.kernel_counts import capture_kernels
         from passwright.training.bench_macros import apply_state
 
         steps: list[str] = []

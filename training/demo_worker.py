@@ -123,7 +123,8 @@ class Prepared:
     def _compile(self, name: str) -> dict[str, Any]:
         import torch
 
-        from passwright.scheduler.inductor import capture_kernels, cold_cache
+        from passwright.scheduler.inductor import cold_cache
+        from passwright.scheduler.kernel_counts import capture_kernels
         from passwright.scheduler.optimize import collect_plans
         from passwright.training.agreement import agreement, observe
 

@@ -28,12 +28,12 @@ from passwright.scheduler.commands.models import Subject
 from passwright.scheduler.comparison import Comparison
 from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import (
-    capture_kernels,
     cold_cache,
     compile_with_inductor,
     eager_backward,
     torch_versions,
 )
+from passwright.scheduler.kernel_counts import capture_kernels
 from passwright.scheduler.plan import Plan
 from passwright.scheduler.toolchain import own_version
 from passwright.training.bench_lock import OwnDevice, Turns

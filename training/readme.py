@@ -8,6 +8,7 @@ what a command wrote. So no number in it is typed by hand.
     levels FILE      of `python -m passwright.training.levels --json FILE`
     summary FILE     its geometric means alone
     groups FILE      of `python -m passwright.training.grouping_sweep FILE`
+    samplers FILE    of `python -m passwright.training.search.compare --json FILE`
     settings         the settings with their defaults
     choices          the settings of Inductor that can be steps of a plan
 """
@@ -68,6 +69,23 @@ def _groups(file: Path) -> str:
     return grouping_sweep.markdown(sweep_file.load(file)).strip()
 
 
+def _samplers(file: Path) -> str:
+    found = json.loads(file.read_text(encoding="utf-8"))
+    points = found["points"]
+    lines = [
+        "| sampler | " + " | ".join(f"{point} trials" for point in points) + " |",
+        "| --- |" + " ---: |" * len(points),
+    ]
+    for row in found["rows"]:
+        pairs = zip(row["share"], row["standard_error"], strict=True)
+        cells = " | ".join(f"{share:.3f} ± {error:.3f}" for share, error in pairs)
+        lines.append(f"| {row['sampler']} | {cells} |")
+    notes = (
+        f"- {found['instances']} problems of {found['passes']} passes; mean and its standard error."
+    )
+    return "\n".join([*lines, "", notes])
+
+
 def _settings(_: Path) -> str:
     from passwright.scheduler.settings import Settings
 
@@ -94,6 +112,7 @@ _WRITERS: Mapping[str, Callable[[Path], str]] = {
     "levels": _levels,
     "summary": _summary,
     "groups": _groups,
+    "samplers": _samplers,
     "settings": _settings,
     "choices": _choices,
 }

@@ -140,11 +140,8 @@ def _compiled(model: Model, options: Mapping[str, Any]) -> tuple[Any, Facts]:
     import torch
 
     from passwright.scheduler.backend import passwright
-    from passwright.scheduler.inductor import (
-        capture_kernels,
-        compile_with_inductor,
-        eager_backward,
-    )
+    from passwright.scheduler.inductor import compile_with_inductor, eager_backward
+    from passwright.scheduler.kernel_counts import capture_kernels
     from passwright.scheduler.optimize import collect_plans
 
     options = dict(options)

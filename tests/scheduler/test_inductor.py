@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import fx
 
-from passwright.scheduler import inductor
+from passwright.scheduler import inductor, kernel_counts
 
 HOOK = "post_grad_custom_pre_pass"
 
@@ -216,23 +216,23 @@ class Runner:
 
 
 def test_counts_calls_and_outermost_loops():
-    found = inductor.count_kernels(WRAPPER, backward=True)
-    assert found == inductor.GraphKernels(
+    found = kernel_counts.count_kernels(WRAPPER, backward=True)
+    assert found == kernel_counts.GraphKernels(
         backward=True, fused=3, extern=2, loops=6, code=found.code
     )
 
 
 def test_equal_code_has_an_equal_hash_whatever_its_comments_say():
-    found = inductor.count_kernels(WRAPPER)
-    assert inductor.count_kernels(f"# from another graph\n{WRAPPER}").code == found.code
-    assert inductor.count_kernels(f"{WRAPPER}\nx = 1").code != found.code
+    found = kernel_counts.count_kernels(WRAPPER)
+    assert kernel_counts.count_kernels(f"# from another graph\n{WRAPPER}").code == found.code
+    assert kernel_counts.count_kernels(f"{WRAPPER}\nx = 1").code != found.code
 
 
 def test_capture_ends_also_on_error():
     from torch._inductor.output_code import CompiledFxGraph
 
     def fail():
-        with inductor.capture_kernels():
+        with kernel_counts.capture_kernels():
             assert CompiledFxGraph.post_compile is not before
             raise ZeroDivisionError
 
@@ -285,7 +285,7 @@ def test_both_caches_hit_and_the_kernels_are_still_known(cold):
             return inductor.compile_with_inductor(gm, inputs, passes=passes)
 
         weight.grad = None
-        with inductor.capture_kernels() as graphs:
+        with kernel_counts.capture_kernels() as graphs:
             out = torch.compile(model, backend=backend)(x)
             out.sum().backward()
         runs.append((calls, inductor.cache_counters(), graphs, weight.grad))

@@ -21,7 +21,8 @@ from passwright.passes.inductor.kernels import KernelView
 from passwright.passes.inductor.pattern import KernelEditor, KernelMatch, KernelPattern, When
 from passwright.scheduler import kernel_planner
 from passwright.scheduler.gain import Interval
-from passwright.scheduler.inductor import cache_counters, capture_kernels
+from passwright.scheduler.inductor import cache_counters
+from passwright.scheduler.kernel_counts import capture_kernels
 from passwright.scheduler.optimize import Applied, Scheduler, collect_plans
 
 pytestmark = pytest.mark.inductor

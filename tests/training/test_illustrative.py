@@ -7,7 +7,8 @@ import random
 import pytest
 import torch
 
-from passwright.scheduler.inductor import capture_kernels, fresh_cache
+from passwright.scheduler.inductor import fresh_cache
+from passwright.scheduler.kernel_counts import capture_kernels
 from passwright.training import workloads
 from passwright.training.workloads.illustrative import (
     ACTIVATIONS,

@@ -23,6 +23,12 @@ def test_levels_and_settings_are_those_of_the_committed_runs() -> None:
     assert with_tables(text, ROOT / "docs") == text
 
 
+def test_samplers_are_those_of_the_committed_run() -> None:
+    text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    assert text.count("<!-- samplers ") == 1
+    assert with_tables(text, ROOT / "docs") == text
+
+
 def test_what_is_marked_for_others_is_left_alone() -> None:
     text = "<!-- patterns -->\nx\n<!-- end -->\n"
     assert with_tables(text, ROOT) == text
