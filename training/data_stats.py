@@ -15,6 +15,7 @@ import numpy as np
 from passwright.training.labels import by_graph, label_of, steps_of_plan
 from passwright.training.records import Record, Status
 from passwright.training.store import StoreError, read_records
+from passwright.training.trust import Trust, trust
 
 #: Where the committed data set lies in `passwright.data`.
 FOLDER = "records"
@@ -59,6 +60,7 @@ class Stats:
     ties: float | None
     faster: float | None
     slower: float | None
+    trust: Trust
     #: Of the measured ones, by per cent.
     gains: Mapping[int, float]
     #: Of each graph's best record, by per cent; doing nothing is one.
@@ -139,6 +141,7 @@ def summarise(records: Sequence[Record]) -> Stats:
         ties=_share([label.is_tie for label in measured]),
         faster=_share([label.lower > label.floor for label in measured]),
         slower=_share([label.upper < -label.floor for label in measured]),
+        trust=trust(records),
         gains=_quantiles([label.gain for label in measured]),
         best_gains=_quantiles([_best(group) for group in by_graph(records)]),
         steps=_quantiles([float(r.steps) for r in records]),

@@ -161,6 +161,13 @@ def _show_stats(found: Mapping[str, Any]) -> None:
         parts = (("ties", "ties"), ("surely faster", "faster"), ("surely slower", "slower"))
         shares = ", ".join(f"{found[key]:.0%} {name}" for name, key in parts)
         out.print(f"Of the measured ones {shares}.", markup=False)
+    trust = found["trust"]
+    if trust["pairs"]:
+        inside = f"{trust['inside']} of {trust['pairs']}"
+        out.print(f"Default compile against itself: {inside} within the noise floor.", markup=False)
+    if trust["repeated"]:
+        agree = f"{trust['agree']} of {trust['repeated']}"
+        out.print(f"The same plan in two runs: {agree} on the same side.", markup=False)
     out.print(_quantiles(found))
     out.print(_groups(found))
 
