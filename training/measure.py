@@ -266,8 +266,10 @@ def _where(kind: str, index: int | None) -> Mapping[str, Any]:
     versions = torch_versions()
     read: Any = getattr(torch._C, "_cuda_getDriverVersion", None)
     driver = str(read()) if kind == "cuda" and read else ""
+    described = describe(device)
+    threads = f", {described.cores} threads" if kind == "cpu" else ""
     return {
-        "device": describe(device).name,
+        "device": f"{described.name}{threads}",
         "driver": driver,
         "torch": versions["torch"] or "",
         "triton": versions["triton"] or "",

@@ -89,6 +89,7 @@ class Record:
     predicted_upper: float | None = None
 
     # ---- where
+    #: Its name; of a CPU with the number of threads that torch used.
     device: str = ""
     driver: str = ""
     torch: str = ""
