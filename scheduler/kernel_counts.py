@@ -73,7 +73,7 @@ def count_kernels(wrapper: str, *, backward: bool = False) -> GraphKernels:
     calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     fused = [name for call in calls if (name := call.split(".")[0]) in loops]
     extern = ("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.", "_quantized.")
-    lines = (line for line in wrapper.splitlines() if not line.lstrip().startswith("#"))
+    lines = (line for line in wrapper.splitlines() if not line.lstrip().startswith("# "))
     return GraphKernels(
         backward=backward,
         fused=len(fused),

@@ -7,6 +7,7 @@ is kept only if its measured interval lies wholly above zero.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from passwright.scheduler.gain import Interval
 from passwright.scheduler.inductor import clone_for_compile, eager_backward
 from passwright.scheduler.optimize import Applied, Scheduler, device_of, is_training, report
 from passwright.scheduler.plan import Plan
+from passwright.scheduler.store import PlanStore
 from passwright.scheduler.timing import Comparison, compare, graph_step
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,16 @@ log = logging.getLogger(__name__)
 DEFAULT = "default"
 #: Variants to measure: the plan as predicted, and one that also takes what is merely likely.
 _BOLD = -0.05
+
+
+class Forgetful(PlanStore):
+    """A store that knows nothing and keeps nothing."""
+
+    def load(self, key: str) -> Plan | None:
+        return None
+
+    def save(self, key: str, plan: Plan) -> Path | None:
+        return None
 
 
 @dataclass
@@ -80,7 +92,7 @@ def tune_graph(
         rewritten, plan = compiler.plan(gm, example_inputs)
         return compiler.compile(rewritten, example_inputs, plan)
     start = time.perf_counter()
-    bench = _Bench(compiler, gm, example_inputs, training)
+    bench = _Bench(compiler, gm, example_inputs, training, again)
     # A backward that compiles when it first runs, as they usually do, would clash with the compile
     # that we are in the middle of, or wait for it for ever in a GPU's thread.
     with eager_backward():
@@ -109,6 +121,8 @@ class _Bench:
     gm: fx.GraphModule
     inputs: Sequence[Any]
     training: bool
+    #: Plans are made anew, whatever was kept from an earlier measurement.
+    again: bool = False
 
     def plans(self) -> list[Variant]:
         """Doing nothing first; then every different plan that compiles."""
@@ -132,7 +146,10 @@ class _Bench:
             ("bold", _BOLD, _BOLD),
         ):
             settings = replace(usual, mode="predict", min_gain=step, min_plan_gain=plan_gain)
-            planner = replace(self.compiler, scheduler=replace(scheduler, settings=settings))
+            planning = replace(scheduler, settings=settings)
+            if self.again:
+                planning = replace(planning, store=Forgetful(scheduler.store.directory))
+            planner = replace(self.compiler, scheduler=planning)
             rewritten, plan = planner.plan(self.gm, self.inputs)
             labels = tuple(step.label for step in plan.steps) if plan else ()
             if plan is not None and labels not in seen and (labels or usual.levels != "torch"):
@@ -229,12 +246,14 @@ def _winner(
     """The variant with the best lower bound, if that is above default (and above all that `unless` may
     gain); its plan says what was measured."""
     gains = comparison.gains
+    # A gain within the noise of the run is none.
+    floor = comparison.floor if math.isfinite(comparison.floor) else 0.0
     best, bound = variants[0], 0.0
     if unless is not None and unless.name in gains and gains[unless.name].lower > 0:
         best, bound = unless, gains[unless.name].upper
     for variant in variants[1:]:
         gain = gains.get(variant.name)
-        if gain is not None and gain.lower > bound:
+        if gain is not None and gain.lower > bound and gain.median > floor:
             best, bound = variant, gain.lower
     if best.name in gains:
         found = gains[best.name]

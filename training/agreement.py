@@ -74,7 +74,9 @@ def observe(
     if not train:
         with torch.no_grad():
             return Observation(_tensors(run(*inputs)), {})
-    parameters = dict(module.named_parameters())
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    given = (v for v in pytree.tree_leaves(inputs) if isinstance(v, Tensor) and v.requires_grad)
+    wanted = parameters | {f"of input {number}": value for number, value in enumerate(given)}
     with torch.enable_grad():
         outputs = _tensors(run(*inputs))
         generator = torch.Generator().manual_seed(seed)
@@ -82,12 +84,14 @@ def observe(
         weights = [
             torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r) for r in results
         ]
+        if not results or not wanted:
+            return Observation(tuple(output.detach() for output in outputs), {})
         found: tuple[Tensor | None, ...] = torch.autograd.grad(
-            results, [*parameters.values()], weights, allow_unused=True
+            results, [*wanted.values()], weights, allow_unused=True
         )
     gradients = {
         name: torch.zeros_like(parameter) if gradient is None else gradient.detach()
-        for (name, parameter), gradient in zip(parameters.items(), found, strict=True)
+        for (name, parameter), gradient in zip(wanted.items(), found, strict=True)
     }
     return Observation(tuple(output.detach() for output in outputs), gradients)
 
@@ -98,12 +102,17 @@ def oracle(
     """The same in float64; None where the module does not run in it, or cannot be copied."""
     try:
         double = _copied(module).double()
-        wide = pytree.tree_map_only(
-            Tensor, lambda t: t.double() if t.is_floating_point() else t, inputs
-        )
+        wide = pytree.tree_map_only(Tensor, _wide, inputs)
         return observe(double, double, wide, train=train, seed=seed)
     except Exception:  # the model is somebody else's code
         return None
+
+
+def _wide(value: Tensor) -> Tensor:
+    """In float64, and a leaf as the value is."""
+    if not value.is_floating_point():
+        return value
+    return value.detach().double().requires_grad_(value.requires_grad)
 
 
 def shaken(

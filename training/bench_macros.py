@@ -98,9 +98,13 @@ NOTHING, PLANNED = State(), State(planned=True)
 
 def open_macros(graph: fx.Graph, table: PatternTable, *, relaxed: bool = False) -> list[Macro]:
     """Macros that have a candidate in the graph, in a fixed order."""
+    return _opened(Rewriter(GraphView(graph), table), relaxed=relaxed)
+
+
+def _opened(rewriter: Rewriter, *, relaxed: bool) -> list[Macro]:
     found: dict[Macro, None] = {}
     sizes: dict[tuple[str, str, str], set[object]] = {}
-    for candidate in Rewriter(GraphView(graph), table).candidates(cleanup=False):
+    for candidate in rewriter.candidates(cleanup=False):
         if candidate.pattern.exactness is Exactness.RELAXED and not relaxed:
             continue
         macro = Macro(candidate.pattern.name(), _form(candidate))
@@ -130,6 +134,37 @@ def apply_macro(graph: fx.Graph, macro: Macro, table: PatternTable) -> list[str]
         return []
     graph.lint()
     return labels
+
+
+class Macros:
+    """Macros in a row on one graph, whose steps then replay from their labels as one plan.
+
+    A graph that is read anew after each macro gives nodes new addresses, and the steps of a sequence would
+    not find their places again.
+    """
+
+    def __init__(self, graph: fx.Graph, table: PatternTable) -> None:
+        self._rewriter = Rewriter(GraphView(graph), table)
+        self._patterns = self._rewriter.patterns
+
+    def open(self) -> list[Macro]:
+        """Macros that have a candidate now, but for those that lower precision."""
+        return _opened(self._rewriter, relaxed=False)
+
+    def perform(self, macro: Macro) -> list[str]:
+        """The labels of the steps. Refused candidates are skipped."""
+        if macro == CLEAN_UP:
+            record = self._rewriter.apply(self._rewriter.sweep())
+            return [record.label] if record.inserted or record.replaced else []
+        self._rewriter.patterns = [p for p in self._patterns if p.name() == macro.pattern]
+        try:
+            return _all_of(self._rewriter, macro)
+        finally:
+            self._rewriter.patterns = self._patterns
+
+    def replay(self, plan: Plan) -> list[str]:
+        """The labels of the plan's steps that find their places in the graph as it is."""
+        return [step.label for step in replay(plan, self._rewriter).steps]
 
 
 def apply_state(

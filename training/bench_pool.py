@@ -75,7 +75,7 @@ class Pool:
                 found.append((self._free(hand, lost="ends" in message), message))
             elif self._clock() > hand.deadline:
                 ticket = self._free(hand, lost=True)
-                found.append((ticket, {"failed": "took longer than it may"}))
+                found.append((ticket, {"failed": "took longer than it may", "late": True}))
         return found
 
     def close(self, *, at_once: bool = True) -> None:

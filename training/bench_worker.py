@@ -18,7 +18,7 @@ from passwright.scheduler.plan import Plan
 from passwright.training.bench_lock import DeviceLock
 from passwright.training.bench_macros import NOTHING, State
 from passwright.training.greedy import Proposal, Trial
-from passwright.training.worker import Seat, forget, is_unusable, on_device, serve
+from passwright.training.worker import Seat, forget, is_unusable, lock_of, on_device, serve
 
 if TYPE_CHECKING:
     from torch import fx
@@ -66,7 +66,7 @@ class Answers:
 
     def __init__(self, seat: Seat) -> None:
         self.directory, self.device = Path(seat.directory), on_device(seat)
-        self.lock = DeviceLock(self.directory, seat.device)
+        self.lock = lock_of(seat)
         self._models: dict[Task, Model] = {}
 
     # ---- questions

@@ -16,9 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
+
 from passwright.scheduler.commands.console import Reporter
 from passwright.training.bench_pool import Hand, Pool
 from passwright.training.collect_worker import censored, doing
+from passwright.training.measure import DEFAULT, stamp
 from passwright.training.model_plan import ModelPlan
 from passwright.training.processes import Worker
 from passwright.training.records import Record, Status
@@ -48,10 +51,10 @@ class Request:
     whole: bool = True
     seed: int = 0
     run: str = ""
-    #: Seconds of all, of timing the plans of one question, and that one question may take.
+    #: Seconds of all, of timing the plans of one question, and that each plan of one may take.
     time_limit: float = math.inf
     seconds: float = 3.0
-    patience: float = 600.0
+    patience: float = 300.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Job:
     kind: str
     name: str
     plans: tuple[ModelPlan, ...] = ()
+    tries: int = 0
 
     def question(self, request: Request) -> Question:
         arguments: tuple[object, ...]
@@ -110,7 +114,12 @@ class Collector:
         self._measuring: deque[Job] = deque()
         self._proposing: deque[Job] = deque()
         self._open: Counter[str] = Counter()
-        self._known = {(r.workload, r.result) for r in store.records()}
+        here = stamp(torch.device(request.device))
+        self._known = {
+            (r.workload, r.result)
+            for r in store.records()
+            if (r.device, r.torch) == (here["device"], here["torch"])
+        }
 
     def run(self) -> bool:
         """Collects until all is done or the time is up; whether all is done. KeyboardInterrupt passes
@@ -136,6 +145,9 @@ class Collector:
                         self._take(job, hand, message)
                     self._reporter.working_on(self.status())
             finally:
+                # What is done is kept, whatever ends it.
+                for (job, hand), message in pool.answers(0.0):
+                    self._take(job, hand, message)
                 pool.close(at_once=True)
         return not (self._measuring or self._proposing) and self._in_time
 
@@ -171,7 +183,8 @@ class Collector:
             queue.remove(job)
             doing(hand.seat).unlink(missing_ok=True)
             self._open[job.name] += 1
-            pool.ask(hand, job.question(self.request), (job, hand), self.request.patience)
+            patience = self.request.patience * (1 + len(job.plans))
+            pool.ask(hand, job.question(self.request), (job, hand), patience)
             return
 
     # ---- answers
@@ -180,7 +193,8 @@ class Collector:
         self._open[job.name] -= 1
         failed = message.get("failed")
         if failed is not None:
-            self._failed(job, hand, str(failed), died="ends" in message or "longer" in str(failed))
+            died = bool(message.get("ends") or message.get("late"))
+            self._failed(job, hand, str(failed), died=died)
         elif job.kind == "cuts":
             names = message["answer"]
             assert isinstance(names, list)
@@ -204,23 +218,28 @@ class Collector:
             self._measuring.append(Job("measure", name, tuple(fresh[start : start + size])))
 
     def _failed(self, job: Job, hand: Hand, why: str, *, died: bool) -> None:
+        """Nobody is blamed who was not alone: the plan that was being run is tried once more by itself,
+        and so are all, where it is not known which it was."""
         if job.kind != "measure":
             self.tally.failed[job.name] = why
             return
         culprit = _read(doing(hand.seat)) if died else ""
         guilty = [plan for plan in job.plans if plan.key == culprit]
-        if not died or culprit == "default":
-            guilty = list(job.plans)  # default compile itself cannot be had
-        elif not guilty and len(job.plans) > 1:
-            # It happened while all were timed: each once more by itself.
-            self._measuring.extend(replace(job, plans=(plan,)) for plan in job.plans)
-            return
-        guilty = guilty or list(job.plans)
-        run, device = self.request.run, self.request.device
-        self._keep([censored(job.name, plan, why, run, device) for plan in guilty])
-        rest = tuple(plan for plan in job.plans if plan not in guilty)
-        if rest:
-            self._measuring.append(replace(job, plans=rest))
+        if len(job.plans) > 1:
+            alone = guilty or job.plans
+            self._measuring.extend(replace(job, plans=(plan,)) for plan in alone)
+            rest = tuple(plan for plan in job.plans if plan not in alone)
+            if rest:
+                self._measuring.append(replace(job, plans=rest))
+        elif guilty:
+            self._keep([censored(job.name, guilty[0], why, self.request.run, self.request.device)])
+        elif job.tries == 0:
+            self._measuring.append(replace(job, tries=1))
+        elif died and culprit != DEFAULT:
+            [plan] = job.plans
+            self._keep([censored(job.name, plan, why, self.request.run, self.request.device)])
+        else:  # the workload, or its default compile, cannot be had
+            self.tally.failed[job.name] = why
 
     def _keep(self, records: Sequence[Record]) -> None:
         self._store.append(records)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from passwright.passes.errors import WorkloadError
-from passwright.training.bench_lock import DeviceLock
 from passwright.training.measure import About, measure
 from passwright.training.model_plan import ModelPlan
 from passwright.training.records import Record
-from passwright.training.worker import Seat, forget, is_unusable, on_device, serve
+from passwright.training.worker import Seat, forget, is_unusable, lock_of, on_device, serve
 
 if TYPE_CHECKING:
     from torch import nn
@@ -58,7 +58,7 @@ class Collecting:
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
         self._device = on_device(seat)
-        self._lock = DeviceLock(Path(seat.directory), seat.device)
+        self._lock = lock_of(seat)
         self._last: tuple[str, nn.Module, Any] | None = None
 
     # ---- questions
@@ -68,7 +68,8 @@ class Collecting:
         from passwright.training.workloads.cuts import cuts_of
         from passwright.training.workloads.spec import Spec
 
-        return cuts_of(Spec.parse(name), count=count, seed=seed)
+        with self._using_cpu():
+            return cuts_of(Spec.parse(name), count=count, seed=seed)
 
     def propose(self, name: str, count: int, seed: int) -> list[ModelPlan]:
         """Plans of a workload, doing nothing first."""
@@ -81,7 +82,8 @@ class Collecting:
         train = Spec.parse(name).train
         with self._lock.shared():
             graphs = captured(module, inputs, train=train)
-        return propose(Graphs(graphs, describe(self._device), train), count=count, seed=seed)
+        with self._using_cpu():
+            return propose(Graphs(graphs, describe(self._device), train), count=count, seed=seed)
 
     def measure(
         self, name: str, plans: Sequence[ModelPlan], seconds: float, run: str
@@ -91,22 +93,25 @@ class Collecting:
 
         module, inputs = self._workload(name)
         now = doing(self._seat)
-        try:
-            return measure(
-                module,
-                inputs,
-                plans,
-                self._device,
-                train=Spec.parse(name).train,
-                about=about(name, run),
-                seconds=seconds,
-                lock=self._lock,
-                note=lambda key: _write(now, key),
-            )
-        finally:
-            now.unlink(missing_ok=True)
+        records = measure(
+            module,
+            inputs,
+            plans,
+            self._device,
+            train=Spec.parse(name).train,
+            about=about(name, run),
+            seconds=seconds,
+            lock=self._lock,
+            note=lambda key: _write(now, key),
+        )
+        now.unlink(missing_ok=True)
+        return records
 
     # ---- keeping house
+
+    def _using_cpu(self) -> AbstractContextManager[None]:
+        """Thinking is using the device, where that is the CPU."""
+        return self._lock.shared() if self._device.type == "cpu" else nullcontext()
 
     def _workload(self, name: str) -> tuple[nn.Module, Any]:
         """The module and its inputs, built anew unless it was the last one."""

@@ -44,11 +44,11 @@ class Farm:
 
     def __enter__(self) -> Self:
         self._place = tempfile.TemporaryDirectory(prefix="passwright-", ignore_cleanup_errors=True)
-        seats = [
+        self._seats = [
             Seat(self._place.name, n, self._devices[n % len(self._devices)], 1)
             for n in range(self._jobs)
         ]
-        self._pool = Pool(seats, self._launch)
+        self._pool = Pool(self._seats, self._launch)
         return self
 
     def __exit__(
@@ -69,6 +69,22 @@ class Farm:
         """A record for each plan, in their order; each is timed for so many seconds at most."""
         waiting = list(enumerate(plans))
         found: dict[int, Record] = {}
+        try:
+            self._fill(waiting, found, plans, seconds)
+        except BaseException:
+            # Answers that are still to come would be taken for those of the next call.
+            self._pool.close(at_once=True)
+            self._pool = Pool(self._seats, self._launch)
+            raise
+        return [found[number] for number in range(len(plans))]
+
+    def _fill(
+        self,
+        waiting: list[tuple[int, ModelPlan]],
+        found: dict[int, Record],
+        plans: Sequence[ModelPlan],
+        seconds: float,
+    ) -> None:
         while len(found) < len(plans):
             for hand in self._pool.idle:
                 if waiting:
@@ -83,7 +99,6 @@ class Farm:
                     found[number] = censored(
                         self.name, plans[number], why, self.run, self._devices[0]
                     )
-        return [found[number] for number in range(len(plans))]
 
     def _ask(self, hand: Hand, number: int, plan: ModelPlan, seconds: float) -> None:
         question = Question("measure", self.name, ([plan], seconds, self.run))

@@ -48,7 +48,7 @@ def steps_of(text: str) -> tuple[Placed, ...]:
 def plan_key(plans: Sequence[Plan]) -> str:
     """Hash of the steps in the order in which they stand, by graph; what has none plays no part.
 
-    Whoever makes a record puts steps that commute into their canonical order first.
+    Plans that make the same graphs in another order have other keys, and the same `Record.result`.
     """
     parts = [
         digest(plan.level, plan.fingerprint, *(step.label for step in plan.steps))

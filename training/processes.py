@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+#: PR_SET_PDEATHSIG of `prctl(2)`.
+_SET_DEATH_SIGNAL = 1
 #: Seconds within which a worker that was asked to stop must do so.
 _GRACE = 20.0
 #: A worker that has nothing left to do must have ended by itself within this.
@@ -108,6 +111,16 @@ def into_log(log: Path) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
+
+
+def end_with_parent() -> None:
+    """This process ends when the one that started it does, however that ends. On Linux; elsewhere it goes
+    on until it has something to say."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def warm_up(device: str, *, threads: int) -> None:

@@ -30,15 +30,16 @@ from passwright.scheduler.inductor import clone_for_compile
 from passwright.scheduler.optimize import Scheduler
 from passwright.scheduler.plan import Plan, Step
 from passwright.scheduler.settings import Settings
-from passwright.training.bench_macros import CLEAN_UP, Macro, apply_macro, open_macros
+from passwright.training.bench_macros import CLEAN_UP, Macro, Macros, open_macros
 from passwright.training.model_plan import ModelPlan, fingerprints, settled
 
 log = logging.getLogger(__name__)
 
 #: Steps of the longest random walk; half of all walks are shorter than a quarter of it.
 _LONGEST = 12
-#: Seconds for planning each graph, and rounds over all macros.
-_PLAN_SECONDS, _ROUNDS = 20.0, 2
+#: Seconds for planning each graph, so many that rehearsals run out first and the machine's load does not
+#: matter; and rounds over all macros.
+_PLAN_SECONDS, _ROUNDS = 600.0, 2
 #: Lower bound from which on the bold plan takes steps.
 _BOLD = -0.05
 
@@ -63,6 +64,7 @@ def propose(graphs: Graphs, *, count: int, seed: int = 0) -> list[ModelPlan]:
         nothing, _ = settled(graphs.captured, ModelPlan())
         found = {nothing.key: replace(nothing, predicted=Interval(0.0, 0.0, 0.0))}
         sources = [planned(graphs), _stock(graphs), _walks(graphs, draw)]
+        parts_seed = draw.random()  # of their own, whatever comes in between
         derived: list[Iterator[ModelPlan]] = []
         while sources or derived:
             for queue in (sources, derived):
@@ -73,7 +75,7 @@ def propose(graphs: Graphs, *, count: int, seed: int = 0) -> list[ModelPlan]:
                     if plan is None:
                         queue.remove(source)
                     elif queue is sources and plan.steps > 1:
-                        derived.append(_parts(plan, draw))
+                        derived.append(_parts(plan, random.Random(f"{parts_seed} {plan.key}")))
     return list(found.values())
 
 
@@ -162,12 +164,12 @@ def _everywhere(
 ) -> Iterator[Plan]:
     """Macros by that order, those without a place in it left out, until nothing changes any more."""
     for graph in graphs.captured:
-        there = clone_for_compile(graph)
-        labels = apply_macro(there.graph, CLEAN_UP, table)
+        macros = Macros(clone_for_compile(graph).graph, table)
+        labels = macros.perform(CLEAN_UP)
         for _ in range(_ROUNDS):
-            ranked = [(order(m), m) for m in open_macros(there.graph, table)]
+            ranked = [(order(m), m) for m in macros.open()]
             for _, macro in sorted(((key, m) for key, m in ranked if key), key=lambda x: x[0]):
-                labels += apply_macro(there.graph, macro, table)
+                labels += macros.perform(macro)
         yield _plan(graph, labels, graphs.training)
 
 

@@ -48,7 +48,7 @@ class Record:
     #: Fingerprint of the graphs that Dynamo made of it (`plan_text.graphs_key`).
     graph: str
     #: The plans of the graphs as text, in the order of the graphs (`plan_text.text_of`); "" for doing
-    #: nothing. Steps that commute stand in their canonical order.
+    #: nothing.
     plan: str
     #: Hash of the steps as they stand in `plan` (`plan_text.plan_key`).
     plan_key: str

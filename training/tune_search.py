@@ -33,6 +33,8 @@ _SHARE = 0.75
 #: Plans that are compared with default compile at the end.
 _FINALISTS = 3
 _MOST_JOBS = 16
+#: Seconds that one plan may take at least.
+_PATIENCE = 60.0
 
 
 def best_plans(
@@ -62,7 +64,7 @@ def best_plans(
     found: list[Record] = []
     with (
         Store(records) if records else nullcontext() as store,
-        Farm(name, [str(device)], jobs, run=run) as farm,
+        Farm(name, [str(device)], jobs, patience=max(_PATIENCE, budget / 2), run=run) as farm,
     ):
 
         def told(fresh: Sequence[Record]) -> None:
@@ -87,7 +89,7 @@ def best_plans(
         ]
         plans = {
             plan.key: plan.plans
-            for sequence, _ in ranking[:_FINALISTS]
+            for sequence, _ in ranking
             if (plan := problem.plan_of(sequence)).steps
         }
-    return list(plans.values())
+    return list(plans.values())[:_FINALISTS]

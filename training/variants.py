@@ -18,6 +18,7 @@ from passwright.scheduler.timing import Comparison, compare, peak_memory
 from passwright.training.bench_lock import Turns
 from passwright.training.bench_worker import Model
 from passwright.training.judge import Judge
+from passwright.training.worker import free, is_unusable
 
 if TYPE_CHECKING:
     import torch
@@ -67,15 +68,25 @@ class Variants:
                     self.described[name]["agreement"] = judge.verdict(run)
                 self.steps[name] = subject.step(run)
             except Exception as error:
-                if name == baseline:
+                # After an illegal access nothing runs any more, and nobody else is to blame for it.
+                if name == baseline or is_unusable(device):
                     raise
                 self.described[name] = {"why": f"{type(error).__name__}: {str(error)[:500]}"}
+                self.steps.pop(name, None)
+                free(device)
+        free(device)
 
     def compared(self, **how: Any) -> Comparison:
         """Peak memory of each, and interleaved blocks; `how` as `compare` takes it. The device is to be
         the caller's alone."""
-        for name, step in self.steps.items():
-            self.described[name]["peak_bytes"] = peak_memory(step, self.device)
+        for name, step in list(self.steps.items()):
+            try:
+                self.described[name]["peak_bytes"] = peak_memory(step, self.device)
+            except Exception as error:
+                if name == self.baseline or is_unusable(self.device):
+                    raise
+                self.described[name]["why"] = f"{type(error).__name__}: {str(error)[:500]}"
+                del self.steps[name]
         return compare(
             self.steps, baseline=self.baseline, device=self.device, **{"wall": False, **how}
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from passwright.training.bench_lock import DeviceLock
-from passwright.training.processes import into_log, warm_up
+from passwright.training.processes import end_with_parent, into_log, warm_up
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +46,7 @@ def serve(seat: Seat, connection: Connection, make: Callable[[Seat], Respondent]
     """Answers one question after the other: for each {"answer": ...}, or {"failed": why}; with "ends"
     where the worker is of no more use."""
     into_log(seat.log)
+    end_with_parent()
     try:
         answers = make(seat)
         while isinstance(question := connection.recv(), Question):
@@ -83,9 +85,20 @@ def on_device(seat: Seat) -> torch.device:
     if device.type == "cpu":
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     else:
-        with DeviceLock(directory, seat.device).shared():
+        with lock_of(seat).shared():
             warm_up(seat.device, threads=seat.threads)
     return device
+
+
+def lock_of(seat: Seat) -> DeviceLock:
+    """Of a GPU one for all processes of this user; of the CPU one for the run, since nobody can keep
+    others from that."""
+    if seat.device == "cpu":
+        return DeviceLock(Path(seat.directory), seat.device)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    place = Path(tempfile.gettempdir()) / f"passwright-locks-{os.getuid()}-{visible}"
+    place.mkdir(parents=True, exist_ok=True)
+    return DeviceLock(place, seat.device)
 
 
 def forget() -> None:
@@ -93,8 +106,15 @@ def forget() -> None:
     import torch
 
     torch._dynamo.reset()
+    free(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def free(device: torch.device) -> None:
+    """Gives back the memory of a GPU that nothing needs any more."""
+    import torch
+
     gc.collect()
-    if torch.cuda.is_available():
+    if device.type == "cuda":
         torch.cuda.empty_cache()
 
 

@@ -77,7 +77,10 @@ def collect_command(tools: Callable[[], Collecting]) -> Callable[..., None]:
             typer.Option(min=1, help="Seconds for everything; no limit if not given."),
         ] = None,
         seconds: Annotated[
-            float, typer.Option(min=0.1, help="Longest timing of the plans of one workload.")
+            float,
+            typer.Option(
+                min=0.1, help="Longest timing at a time: of 4 plans of a model, 12 of others."
+            ),
         ] = 3.0,
         jobs: Annotated[
             int | None,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from passwright.scheduler.commands.console import progress, say
@@ -24,10 +25,12 @@ from passwright.scheduler.commands.models import pick_device
 from passwright.scheduler.device import describe
 from passwright.training.collect_run import exact_names
 from passwright.training.farm import Farm
+from passwright.training.measure import stamp
 from passwright.training.model_plan import ModelPlan
 from passwright.training.processes import cores
 from passwright.training.records import Record
 from passwright.training.search.models import ModelProblem
+from passwright.training.search.problem import STOPPED
 from passwright.training.search.space import Labels
 from passwright.training.search.study import search
 from passwright.training.store import Store
@@ -57,13 +60,13 @@ class Remembering:
 def curve(
     problem: ModelProblem, sampler: str, *, trials: int, seed: int, batch: int
 ) -> list[float]:
-    """The best gain after each trial."""
+    """The best gain after each trial. Raises KeyboardInterrupt where the search was stopped."""
     found: list[float] = []
 
     def told(_: Labels, gain: float | None) -> None:
         found.append(max(gain or 0.0, found[-1] if found else 0.0))
 
-    search(
+    outcome = search(
         problem,
         trials=trials,
         seed=seed,
@@ -72,6 +75,8 @@ def curve(
         confirm=0,
         told=told,
     )
+    if outcome.why == STOPPED:
+        raise KeyboardInterrupt
     return found
 
 
@@ -104,10 +109,16 @@ def run(
             if not left or time.monotonic() - start > time_limit:
                 continue
             train = Spec.parse(name).train
+            torch.set_float32_matmul_precision(Spec.parse(name).matmul_precision)
             module, inputs = build_exact(name, where)
             graphs = captured(module, inputs, train=train)
             with Farm(name, [str(where)], workers, run="curves") as farm:
-                known = {r.result: r for r in kept if r.workload == name}
+                here = stamp(where)
+                known = {
+                    r.result: r
+                    for r in kept
+                    if (r.workload, r.device, r.torch) == (name, here["device"], here["torch"])
+                }
                 source: Any = Remembering(farm, store, known)
                 for sampler in left:
                     if time.monotonic() - start > time_limit:
@@ -116,7 +127,8 @@ def run(
                     problem = ModelProblem(graphs, describe(where), source, training=train)
                     reporter.working_on(f"{name}, {sampler}")
                     gains = curve(problem, sampler, trials=trials, seed=seed, batch=together)
-                    rows.append({"workload": name, "sampler": sampler, "gains": gains})
+                    how = {"trials": trials, "seed": seed, "together": together}
+                    rows.append({"workload": name, "sampler": sampler, **how, "gains": gains})
                     json_file.write_text(json.dumps({"rows": rows}, indent=1) + "\n", "utf-8")
                     best = math.exp(gains[-1]) if gains else 1.0
                     reporter.finished(f"{name}, {sampler}: {best:.2f}x in {len(gains)} trials")

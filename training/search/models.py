@@ -20,11 +20,11 @@ from passwright.passes.table import default_table
 from passwright.scheduler.device import DeviceDescriptor
 from passwright.scheduler.inductor import clone_for_compile
 from passwright.scheduler.plan import Plan
-from passwright.training.bench_macros import CLEAN_UP, apply_macro, open_macros
+from passwright.training.bench_macros import CLEAN_UP, Macros, open_macros
 from passwright.training.farm import Farm
 from passwright.training.model_plan import ModelPlan, settled
 from passwright.training.proposals import Graphs, foretold, planned
-from passwright.training.records import Record, Status
+from passwright.training.records import Record
 from passwright.training.search.space import Labels
 
 PLANNED = "plan"
@@ -95,9 +95,10 @@ class ModelProblem:
 
     def confirm(self, sequences: Sequence[Labels]) -> Sequence[float | None]:
         plans = [self.plan_of(sequence) for sequence in sequences]
+        # What is not surely faster is not better than doing nothing.
         return [
-            record.lower if record.status != Status.CENSORED else None
-            for record in self._records(plans, _CONFIRM_SECONDS)
+            None if r.gain is None or r.lower is None else r.gain if r.lower > 0 else 0.0
+            for r in self._records(plans, _CONFIRM_SECONDS)
         ]
 
     # ---- sequences and plans
@@ -121,35 +122,19 @@ class ModelProblem:
         return replace(plan, by=by, predicted=foretold(self._graphs, after))
 
     def _steps(self, graph: fx.GraphModule, sequence: Labels) -> Plan:
-        there = clone_for_compile(graph)
         fingerprint = GraphView(graph.graph).fingerprint
+        macros = Macros(clone_for_compile(graph).graph, self._table)
+        planned = self._planned.of(fingerprint)
         labels: list[str] = []
         for number, label in enumerate(sequence):
             if label == PLANNED:
-                labels += self._replayed(there, fingerprint)
+                labels += macros.replay(planned) if planned else []
                 continue
             if number == 0:
-                labels += apply_macro(there.graph, CLEAN_UP, self._table)
-            labels += apply_macro(there.graph, self._macros[label], self._table)
+                labels += macros.perform(CLEAN_UP)
+            labels += macros.perform(self._macros[label])
         empty = Plan(fingerprint, training=self._graphs.training)
         return Plan.from_text(empty.to_text() + "\n".join(labels) + "\n")
-
-    def _replayed(self, there: fx.GraphModule, fingerprint: str) -> list[str]:
-        """The steps of the planner's plan that find a place in the graph as it is now."""
-        from passwright.passes.matching import Rewriter
-        from passwright.scheduler.planner import replay
-
-        plan = self._planned.of(fingerprint)
-        if plan is None:
-            return []
-        rewriter = Rewriter(GraphView(there.graph), self._table)
-        try:
-            done = replay(plan, rewriter)
-            rewriter.editor.finish()
-        except IllegalRewrite:
-            rewriter.editor.rollback()
-            return []
-        return [step.label for step in done.steps]
 
     def _records(self, plans: Sequence[ModelPlan], seconds: float) -> list[Record]:
         found = self._farm.records(plans, seconds=seconds)
