@@ -33,19 +33,20 @@ class Farm:
         devices: Sequence[str],
         jobs: int,
         *,
+        threads: int = 1,
         patience: float = 600.0,
         run: str = "",
         launch: Callable[[Seat], Worker] | None = None,
     ) -> None:
         self.name, self.patience, self.run = name, patience, run
-        self._devices, self._jobs = list(devices), jobs
+        self._devices, self._jobs, self._threads = list(devices), jobs, threads
         context = multiprocessing.get_context("spawn")
         self._launch = launch or partial(ProcessWorker, context, work)
 
     def __enter__(self) -> Self:
         self._place = tempfile.TemporaryDirectory(prefix="passwright-", ignore_cleanup_errors=True)
         self._seats = [
-            Seat(self._place.name, n, self._devices[n % len(self._devices)], 1)
+            Seat(self._place.name, n, self._devices[n % len(self._devices)], self._threads)
             for n in range(self._jobs)
         ]
         self._pool = Pool(self._seats, self._launch)

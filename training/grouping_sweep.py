@@ -139,10 +139,10 @@ def compiled(case: Case, form: str, device: str = "cuda") -> Callable[[], list[T
     torch.manual_seed(0)
     inputs = case.inputs(device)
     passes: dict[str, Any] = {}
+    held = _Apart()
     if form in (COMBINED, FUSED):
         passes[AFTER_HOOK] = scheduler_pass(partial(_together, form), lambda: form)
     elif form == APART:
-        held = _Apart()
         passes[BEFORE_HOOK] = scheduler_pass(held.begin, lambda: form)
         passes[AFTER_HOOK] = scheduler_pass(held.end, lambda: form)
     options = {"force_pointwise_cat": True}
@@ -158,7 +158,10 @@ def compiled(case: Case, form: str, device: str = "cuda") -> Callable[[], list[T
             found: list[Tensor] = run(*inputs)
             return found
 
-    call()
+    try:
+        call()
+    finally:
+        held.end([])  # also where compiling failed in between
     return call
 
 

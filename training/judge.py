@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from passwright.training.agreement import Observation, agreement, observe, oracle, shaken
 
@@ -18,6 +18,8 @@ class Judge:
     """
 
     def __init__(self, module: nn.Module, inputs: Any, *, train: bool, seed: int = 0) -> None:
+        if isinstance(inputs, Tensor):
+            inputs = (inputs,)
         if not isinstance(inputs, Sequence):
             raise TypeError("only models with positional inputs can be judged")
         self._module, self._inputs = module, tuple(inputs)

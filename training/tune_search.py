@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
+from passwright.passes.errors import WorkloadError
 from passwright.scheduler.device import describe
 from passwright.scheduler.plan import Plan
 from passwright.training.farm import Farm
@@ -58,13 +59,25 @@ def best_plans(
     precision = "fp32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
     name = str(Spec(model, batch or 0, precision, train, seed))
     module, inputs = build_exact(name, device)
+    if isinstance(inputs, Mapping):
+        raise WorkloadError(
+            f"{model} takes inputs by name, which a search cannot compare yet; return them as a tuple, or"
+            " leave --budget out"
+        )
     graphs = captured(module, inputs, train=train)
     jobs = min(_MOST_JOBS, cores())
     run = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     found: list[Record] = []
     with (
         Store(records) if records else nullcontext() as store,
-        Farm(name, [str(device)], jobs, patience=max(_PATIENCE, budget / 2), run=run) as farm,
+        Farm(
+            name,
+            [str(device)],
+            jobs,
+            threads=torch.get_num_threads() if device.type == "cpu" else 1,
+            patience=max(_PATIENCE, budget / 2),
+            run=run,
+        ) as farm,
     ):
 
         def told(fresh: Sequence[Record]) -> None:

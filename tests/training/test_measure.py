@@ -15,6 +15,7 @@ from passwright.passes.graph import GraphView
 from passwright.scheduler.device import describe_gpu
 from passwright.scheduler.gain import Interval
 from passwright.training import measure as measuring
+from passwright.training.judge import Judge
 from passwright.training.measure import About, measure
 from passwright.training.model_plan import ModelPlan
 from passwright.training.plan_text import plans_of
@@ -133,6 +134,49 @@ def test_what_does_not_compile_or_is_wrong_costs_one_record(
     assert wrong.why.startswith("wrong: ")
     assert refused.gain is wrong.gain is None
     assert refused.plan == plans[1].text
+
+
+def test_where_default_compile_is_off_a_plan_may_be_about_as_far() -> None:
+    def verdict(ok: bool, outputs: float = 0.0, gradients: float = 0.0) -> dict[str, Any]:
+        return {"ok": ok, "output_error": outputs, "gradient_error": gradients}
+
+    off = verdict(False, 0.1, 0.2)
+    assert measuring._is_right(verdict(True), verdict(True))
+    assert measuring._is_right(verdict(True), off)
+    assert measuring._is_right(verdict(False, 0.15, 0.3), off)
+    assert not measuring._is_right(verdict(False, 0.15, 0.9), off)
+    assert not measuring._is_right(verdict(False, float("nan"), 0.1), off)
+    assert not measuring._is_right(verdict(False), off)  # another shape: nothing to compare
+    assert not measuring._is_right(verdict(False, 1e-6), verdict(True))
+
+
+def test_a_plan_of_another_model_is_no_zero(
+    plans: list[ModelPlan], inductor: list[fx.GraphModule]
+) -> None:
+    module, inputs = build("own:norm_branches?fields=4", batch=16)
+    [record] = measure(module, inputs, plans[1:2], CPU, timeout_factor=1e6)
+    assert record.status == Status.CENSORED
+    assert "other graphs of this model" in record.why
+
+
+def test_gradients_of_inputs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cut of a model may have no parameter of its own."""
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(_: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(_: Any, *grads: torch.Tensor) -> torch.Tensor:
+            return 2 * grads[0]
+
+    x = torch.randn(4, 3, requires_grad=True)
+    judge = Judge(torch.nn.Tanh(), (x,), train=True)
+    assert judge.verdict(torch.tanh)["ok"]
+    wrong = judge.verdict(lambda y: torch.tanh(Doubled.apply(y)))
+    assert not wrong["ok"]
+    assert "input" in wrong["sentence"]
 
 
 def test_default_compile_that_fails_is_passed_on(

@@ -10,8 +10,10 @@ from torch import fx
 
 from passwright.passes.errors import PlanFormatError
 from passwright.passes.graph import GraphView
+from passwright.passes.table import default_table
 from passwright.scheduler.device import describe_gpu
 from passwright.scheduler.plan import Plan
+from passwright.training import proposals
 from passwright.training.model_plan import ModelPlan, applied, fingerprints, settled
 from passwright.training.plan_text import graphs_key, plans_of
 from passwright.training.proposals import Graphs, propose
@@ -57,6 +59,18 @@ def test_each_applies_to_the_graphs_from_its_text(
         assert again.key == plan.key == graphs_key(fingerprints(after))
         assert again.steps == plan.steps
         assert not any(p.skipped for p in again.plans)
+
+
+@pytest.mark.parametrize("model", ["own:mmoe", "own:norm_branches?fields=4"])
+def test_steps_of_macros_in_a_row_find_their_places_again(model: str) -> None:
+    module, inputs = build(model, batch=32)
+    [graph] = captured(module, inputs, train=False)
+    here = Graphs([graph], describe_gpu("NVIDIA H200"), training=False)
+    for order in (lambda m: (m,), lambda m: tuple(-ord(c) for c in m.pattern)):
+        [plan] = proposals._everywhere(here, default_table(), order)
+        assert len(plan.steps) >= 2
+        again, _ = settled([graph], ModelPlan((plan,)))
+        assert again.steps == len(plan.steps)
 
 
 def test_the_graphs_stay_as_they_were(
