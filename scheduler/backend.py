@@ -38,8 +38,7 @@ def passwright(
         from passwright.scheduler.tune import tune_graph
 
         return tune_graph(compiler, gm, example_inputs)
-    rewritten, plan = compiler.plan(gm, example_inputs)
-    return compiler.compile(rewritten, example_inputs, plan)
+    return compiler.compile_planned(gm, example_inputs)
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:

@@ -9,13 +9,14 @@ from typing import Any
 
 from torch import fx
 
+from passwright.passes.errors import cause
 from passwright.scheduler.fold import compile_folded
 from passwright.scheduler.graph_pass import later_passes
-from passwright.scheduler.guard import Guard
+from passwright.scheduler.guard import Guard, steering
 from passwright.scheduler.inductor import compile_with_inductor, resolve_options
 from passwright.scheduler.kernel_pass import KernelPasses, passes_of
 from passwright.scheduler.optimize import Scheduler, is_training
-from passwright.scheduler.plan import Plan, Step
+from passwright.scheduler.plan import Plan, Step, without_rewrites
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,25 @@ class Compiler:
     def plan(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphModule, Plan | None]:
         """The rewritten graph and its plan."""
         return self.scheduler.optimize(gm, inputs, given=self.given)
+
+    def compile_planned(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Plans a graph and compiles what comes out; where Inductor fails on that, the graph as it was.
+
+        A rewritten graph may meet a bug of Inductor that the original does not. Then the plan is dropped,
+        in the store too. What fails without us as well is raised, and nothing is dropped.
+        """
+        rewritten, plan = self.plan(gm, inputs)
+        if plan is None or not plan.rewrites:
+            return self.compile(rewritten, inputs, plan)
+        try:
+            return self.compile(rewritten, inputs, plan)
+        except steering():
+            raise
+        except Exception as error:
+            untouched = without_rewrites(plan, cause(error))
+        compiled = self.compile(gm, inputs, untouched)
+        self.scheduler.dropped_rewrites(untouched)
+        return compiled
 
     def compile(
         self, module: fx.GraphModule, inputs: Sequence[Any], plan: Plan | None = None

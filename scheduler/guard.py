@@ -54,7 +54,7 @@ class Guard:
             steps = list(self._left)
             try:
                 return compile_graph(clone_for_compile(gm), patches(steps), self.compile_one)
-            except _steering():
+            except steering():
                 raise
             except Exception as error:
                 if len(self._left) == len(steps):
@@ -72,7 +72,7 @@ class Guard:
             try:
                 with patched(options), limit:
                     return self.inner(clone_for_compile(gm), inputs, **how)
-            except _steering():
+            except steering():
                 raise
             except Exception as error:
                 if self.kernels and not hooks and self.kernels.refuse(cause(error)):
@@ -97,7 +97,7 @@ class Guard:
             torch.cuda.empty_cache()  # an allocation may be what failed
 
 
-def _steering() -> tuple[type[Exception], ...]:
+def steering() -> tuple[type[Exception], ...]:
     """What Dynamo raises to begin anew with another graph, or to leave a frame alone."""
     return (torch._dynamo.exc.RestartAnalysis, torch._dynamo.exc.SkipFrame)
 

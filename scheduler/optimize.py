@@ -30,7 +30,7 @@ from passwright.scheduler.choices import Choice, all_choices, choose, find
 from passwright.scheduler.device import DeviceDescriptor, describe
 from passwright.scheduler.gain import GainModel
 from passwright.scheduler.inductor import cache_directory, clone_for_compile, torch_versions
-from passwright.scheduler.plan import CUT_SHORT, Plan, Step, load, speedup
+from passwright.scheduler.plan import CUT_SHORT, Plan, Step, load, speedup, without_setting
 from passwright.scheduler.planner import Planner, replay
 from passwright.scheduler.settings import Settings, unknown_name
 from passwright.scheduler.store import PlanStore
@@ -191,6 +191,15 @@ class Scheduler:
         self.store.save(key_of(plan.fingerprint, plan.training, plan.context), plan)
         return plan
 
+    def dropped_rewrites(self, plan: Plan) -> None:
+        """Keeps a plan whose rewrites were left out, so that they are not tried again, and says so."""
+        log.warning(
+            "graph left as it was, since Inductor does not compile what the plan made of it: %s; please"
+            " report it, or set PASSWRIGHT_MODE=off",
+            plan.skipped[-1],
+        )
+        self.store.save(key_of(plan.fingerprint, plan.training, plan.context), plan)
+
     def kept_kernels(self, key: str, fingerprint: str) -> Plan | None:
         """The plan for the kernels of a graph that the user gave, or that is kept from before."""
         if self.given is not None and self.given.level == "inductor":
@@ -265,12 +274,6 @@ class Scheduler:
             refused = replace(plan, steps=(), ops_after=plan.ops_before, stopped=verdict.sentence)
             self.store.save(key_of(plan.fingerprint, plan.training, plan.context), refused)
             raise VerificationError(f"{verdict.sentence}; plan:\n{plan.to_text()}")
-
-
-def without_setting(plan: Plan, step: Step, reason: str) -> Plan:
-    """The plan without this step, which is named among those skipped."""
-    steps = tuple(other for other in plan.steps if other != step)
-    return plan.replaced(steps=steps, skipped=(*plan.skipped, f"{step.label}: {reason}"))
 
 
 def key_of(fingerprint: str, training: bool, context: str) -> str:

@@ -178,6 +178,23 @@ def joint_gain(steps: Sequence[Step]) -> Interval:
     )
 
 
+def without_rewrites(plan: Plan, reason: str) -> Plan:
+    """The plan with its settings alone; the steps that are gone are named among those skipped."""
+    skipped = tuple(f"{step.label}: {reason}" for step in plan.rewrites)
+    return plan.replaced(
+        steps=plan.settings,
+        skipped=(*plan.skipped, *skipped),
+        ops_after=plan.ops_before,
+        stopped="Inductor failed on the rewritten graph",
+    )
+
+
+def without_setting(plan: Plan, step: Step, reason: str) -> Plan:
+    """The plan without this step, which is named among those skipped."""
+    steps = tuple(other for other in plan.steps if other != step)
+    return plan.replaced(steps=steps, skipped=(*plan.skipped, f"{step.label}: {reason}"))
+
+
 def load(text: str) -> Plan:
     """A plan from either form."""
     return Plan.from_json(text) if text.lstrip().startswith("{") else Plan.from_text(text)

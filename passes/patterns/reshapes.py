@@ -16,7 +16,7 @@ from passwright.passes.legality import (
     same_shape,
     undisturbed,
 )
-from passwright.passes.ops import Op, Permute, Reshape
+from passwright.passes.ops import Matmul, Op, Permute, Reshape
 from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
 from passwright.passes.spec import Size, static
 
@@ -75,7 +75,10 @@ class MergePermutes(Pattern):
     exactness = Exactness.BITWISE
     anchors = frozenset({Permute})
     cleanup = True
-    conditions = ("the first is used by permutes alone, or the two cancel",)
+    conditions = (
+        "the first is used by permutes alone, or the two cancel",
+        "not the transposed keys of an attention",
+    )
 
     def matches(self, graph: GraphView, outer: Permute) -> Iterator[Match]:
         inner = graph.producer(outer.input, Permute)
@@ -85,12 +88,22 @@ class MergePermutes(Pattern):
         if _is_sorted(dims):
             legal = may_become(graph, outer.node, inner.input)
         else:
-            legal = _only_for(graph, inner, outer, Permute)
+            legal = _only_for(graph, inner, outer, Permute) and not _are_keys(graph, outer)
         if legal:
             yield match(outer, inner, source=inner.input, dims=dims)
 
     def rewrite(self, m: Match, edit: GraphEditor) -> None:
         edit.replace(m.anchor.node, edit.permute(m.source, m.dims))
+
+
+def _are_keys(graph: GraphView, op: Permute) -> bool:
+    """Heads of keys, transposed for the product with queries: Inductor knows attention by just that, and
+    where they are one permute, its replacement fails to compile (torch 2.13). Nothing is lost by it, since
+    a product takes any strides."""
+    *outer, row, column = op.dims
+    swapped = len(outer) >= 2 and (row, column) == (len(op.dims) - 1, len(op.dims) - 2)
+    users = [graph.read(user) for user in op.node.users]
+    return swapped and _is_sorted(outer) and all(isinstance(user, Matmul) for user in users)
 
 
 class RemoveIdentityPermute(Pattern):

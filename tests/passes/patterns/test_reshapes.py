@@ -85,6 +85,20 @@ def test_permutes_merge(sketch: Any, applied: Any) -> None:
     ]
 
 
+def test_keys_of_an_attention_stay_as_inductor_knows_them(sketch: Any, applied: Any) -> None:
+    s = sketch()
+    x, q = s.input(2, 6, 4, 8, requires_grad=True), s.input(2, 4, 6, 8, requires_grad=True)
+    keys = s.call("transpose", s.call("transpose", x, 1, 2), -2, -1)
+    hidden(s, s.call(torch.matmul, q, keys))
+    assert not applied(s, TURN).labels
+    # Anything but heads: three dims.
+    s = sketch()
+    y, p = s.input(6, 2, 8, requires_grad=True), s.input(2, 5, 8, requires_grad=True)
+    turned = s.call("transpose", s.call("transpose", y, 0, 1), -2, -1)
+    hidden(s, s.call(torch.matmul, p, turned))
+    assert applied(s, TURN).labels
+
+
 def test_identities_go(sketch: Any, applied: Any) -> None:
     s = sketch()
     x = s.input(2, 1, 1, 6, requires_grad=True)
