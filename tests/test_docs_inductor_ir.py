@@ -8,7 +8,9 @@ import pytest
 
 from passwright.passes.inductor.pattern import KernelPattern
 from passwright.passes.inductor.table import kernel_patterns
-from passwright.scheduler.choices import Choice, all_choices
+from passwright.scheduler.choices import Choice, all_choices, choose
+from passwright.scheduler.device import describe_gpu
+from passwright.scheduler.settings import Settings
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "inductor-ir.md").read_text("utf-8")
 
@@ -27,3 +29,13 @@ def test_settings(choice: Choice) -> None:
 def test_no_other_settings_are_listed() -> None:
     section = PAGE.partition("| choice | sets |")[2].partition("\n\n")[0]
     assert section.count("\n| `") == len(all_choices())
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_no_setting_is_certain_enough_as_the_page_says(training: bool) -> None:
+    assert "none is certain enough for predict mode" in PAGE
+    steps, left = choose(
+        all_choices(), describe_gpu("NVIDIA H200"), training=training, settings=Settings()
+    )
+    assert steps == []
+    assert any(item.reason == "gain not certain enough" for item in left)

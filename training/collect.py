@@ -28,9 +28,8 @@ from passwright.training.records import Record, Status
 from passwright.training.store import Store
 from passwright.training.worker import Question, Seat
 
-#: Plans of one workload that a worker compiles and measures at a time: all of a cut, some of a model.
-_TOGETHER = {"model": 4}
-_TOGETHER_OTHERWISE = 12
+#: Plans of one workload that a worker compiles and measures at a time: some of a model, all of a cut.
+_OF_A_MODEL, _OF_OTHERS = 4, 12
 #: Seconds between two lines about what goes on.
 _TICK = 0.5
 
@@ -93,7 +92,7 @@ class Tally:
 
 
 class Collector:
-    """One collection. `kind_of` tells "model", "cut" or "random" of an exact name."""
+    """One collection: what waits to be seen and to be measured, and what has come of it."""
 
     def __init__(
         self,
@@ -213,7 +212,7 @@ class Collector:
     def _proposed(self, name: str, plans: Sequence[ModelPlan]) -> None:
         fresh = [plan for plan in plans if (name, plan.key) not in self._known]
         self.tally.skipped += len(plans) - len(fresh)
-        size = _TOGETHER["model"] if _is_model(name) else _TOGETHER_OTHERWISE
+        size = _OF_A_MODEL if _is_model(name) else _OF_OTHERS
         for start in range(0, len(fresh), size):
             self._measuring.append(Job("measure", name, tuple(fresh[start : start + size])))
 

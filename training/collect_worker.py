@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from passwright.passes.errors import WorkloadError
-from passwright.training.measure import About, measure
+from passwright.training.measure import About, measure, unmeasured
 from passwright.training.model_plan import ModelPlan
 from passwright.training.records import Record
 from passwright.training.worker import Seat, forget, is_unusable, lock_of, on_device, serve
@@ -142,32 +141,9 @@ def _write(path: Path, text: str) -> None:
 
 def censored(name: str, plan: ModelPlan, why: str, run: str, device: str) -> Record:
     """The record of a plan that took its process down, or its time."""
-    from passwright.training.plan_text import plan_key
-    from passwright.training.records import Status
-    from passwright.training.workloads.spec import Spec
-
-    facts, spec = about(name, run), Spec.parse(name)
-    record = Record(
-        workload=name,
-        family=facts.family,
-        kind=facts.kind,
-        graph="",
-        plan=plan.text,
-        plan_key=plan_key(plan.plans),
-        steps=plan.steps,
-        result=plan.key,
-        proposed_by=plan.by,
-        levels="torch",
-        batch=spec.batch,
-        precision=spec.precision,
-        train=spec.train,
-        seed=spec.seed,
-        status=Status.CENSORED,
-        why=why,
-        run=run,
-    )
     import torch
 
-    from passwright.training.measure import stamp
+    from passwright.training.workloads.spec import Spec
 
-    return replace(record, **stamp(torch.device(device)))
+    facts, train = about(name, run), Spec.parse(name).train
+    return unmeasured(plan, facts, train=train, device=torch.device(device), why=why)

@@ -32,7 +32,7 @@ from passwright.passes.inductor.nodes import SchedulerEditor, choices, view_of
 from passwright.scheduler.inductor import compile_with_inductor
 from passwright.scheduler.kernel_pass import AFTER_HOOK, BEFORE_HOOK
 from passwright.scheduler.scheduler_hooks import scheduler_pass
-from passwright.training.sweep_file import Key, Row, fill, microseconds
+from passwright.training.sweep_file import Key, Row, microseconds, report
 
 SEPARATE, COMBINED, FUSED = "separate", "combined", "fused"
 INSIDE, APART, ALONE = "inside", "apart", "alone"
@@ -259,9 +259,7 @@ def markdown(data: Mapping[str, Any]) -> str:
 def main(path: Path) -> None:
     """Measures what the file lacks, for as long as there is time, and prints it."""
     wanted = [(case.name, form) for case in cases() for form in case.forms]
-    rows, left = fill(path, wanted, measure, seconds=_SECONDS)
-    lines = table(rows) + ([f"{left} rows left: run again to go on"] if left else [])
-    sys.stdout.write("\n".join(lines) + "\n")
+    report(path, wanted, measure, table, seconds=_SECONDS)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from passwright.passes.pattern import Pattern
 from passwright.passes.table import PatternTable, default_table
 from passwright.scheduler.inductor import compile_with_inductor
 from passwright.training.kernel_cases import Case, cases
-from passwright.training.sweep_file import Key, Row, fill, microseconds
+from passwright.training.sweep_file import Key, Row, microseconds, report
 
 _SECONDS = 150.0
 
@@ -138,9 +138,7 @@ def main(path: Path) -> None:
             yield from measure(case, deadline=deadline, known=known)
 
     wanted = [(case.name, form) for case in cases() for form in ("separate", *case.forms)]
-    rows, left = fill(path, wanted, missing, seconds=_SECONDS)
-    lines = table(rows) + ([f"{left} rows left: run again to go on"] if left else [])
-    sys.stdout.write("\n".join(lines) + "\n")
+    report(path, wanted, missing, table, seconds=_SECONDS)
 
 
 if __name__ == "__main__":

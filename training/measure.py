@@ -209,21 +209,15 @@ class _Compiler:
         return run
 
 
-def _record(
-    plan: ModelPlan,
-    facts: Facts,
-    default: Facts,
-    comparison: Comparison | None,
-    name: str,
-    about: About,
-    train: bool,
-    device: torch.device,
+def unmeasured(
+    plan: ModelPlan, about: About, *, train: bool, device: torch.device, why: str
 ) -> Record:
-    record = Record(
+    """The censored record of a plan, without anything that only a compile tells."""
+    return Record(
         workload=about.workload,
         family=about.family,
         kind=about.kind,
-        graph=default["graph"],
+        graph="",
         plan=plan.text,
         plan_key=plan_key(plan.plans),
         steps=plan.steps,
@@ -235,16 +229,32 @@ def _record(
         train=train,
         seed=about.seed,
         status=Status.CENSORED,
-        why=facts.get("why", ""),
-        kernels=facts.get("kernels"),
-        default_kernels=default["kernels"],
-        compile_seconds=facts.get("seconds"),
-        default_compile_seconds=default["seconds"],
+        why=why,
         predicted=plan.predicted.mean if plan.predicted else None,
         predicted_lower=plan.predicted.lower if plan.predicted else None,
         predicted_upper=plan.predicted.upper if plan.predicted else None,
         run=about.run,
         **stamp(device),
+    )
+
+
+def _record(
+    plan: ModelPlan,
+    facts: Facts,
+    default: Facts,
+    comparison: Comparison | None,
+    name: str,
+    about: About,
+    train: bool,
+    device: torch.device,
+) -> Record:
+    record = replace(
+        unmeasured(plan, about, train=train, device=device, why=facts.get("why", "")),
+        graph=default["graph"],
+        kernels=facts.get("kernels"),
+        default_kernels=default["kernels"],
+        compile_seconds=facts.get("seconds"),
+        default_compile_seconds=default["seconds"],
     )
     if record.why:
         return record

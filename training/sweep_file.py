@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -69,6 +70,20 @@ def fill(
             missing.discard((row[0], row[1]))
             save(path, data)
     return data["rows"], len(missing)
+
+
+def report(
+    path: Path,
+    wanted: Iterable[Key],
+    measure: Callable[[set[Key], float], Iterator[Row]],
+    table: Callable[[Sequence[Row]], list[str]],
+    *,
+    seconds: float,
+) -> None:
+    """`fill`, and then prints the file and what is left."""
+    rows, left = fill(path, wanted, measure, seconds=seconds)
+    lines = table(rows) + ([f"{left} rows left: run again to go on"] if left else [])
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def _sees_gpu() -> bool:

@@ -18,7 +18,7 @@ import pytest
 
 from passwright.passes.errors import WorkloadError
 from passwright.scheduler.commands.console import Reporter
-from passwright.training import collect, collect_run
+from passwright.training import collect_run
 from passwright.training.collect import Collector, Request, summary
 from passwright.training.model_plan import ModelPlan
 from passwright.training.processes import ProcessWorker
@@ -160,7 +160,3 @@ def test_names_from_the_command_line() -> None:
             collect_run.exact_names(["own:split_cat"], **{**how, **wrong})  # type: ignore[arg-type]
     with pytest.raises(WorkloadError, match="no workload is named like"):
         collect_run.exact_names(["nobody:*"], **how)  # type: ignore[arg-type]
-
-
-def test_models_are_measured_in_parts() -> None:
-    assert collect._TOGETHER["model"] < collect._TOGETHER_OTHERWISE

@@ -8,7 +8,6 @@ from functools import partial
 import collecting
 import pytest
 
-from passwright.training.collect_run import default_jobs
 from passwright.training.farm import Farm
 from passwright.training.model_plan import ModelPlan
 from passwright.training.processes import ProcessWorker
@@ -43,7 +42,3 @@ def test_a_bad_plan_costs_one_record(what: str) -> None:
         Status.MEASURED,
     ]
     assert found[1].why
-
-
-def test_there_are_some_workers() -> None:
-    assert default_jobs() >= 1

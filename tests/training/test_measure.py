@@ -58,8 +58,6 @@ def records(plans: Sequence[ModelPlan], **how: Any) -> list[Record]:
 
 def unlike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every compile makes other code."""
-    from passwright.training.variants import Variants
-
     made = measuring._Compiler.made
     count = iter(range(100))
 
@@ -68,7 +66,6 @@ def unlike(monkeypatch: pytest.MonkeyPatch) -> None:
         return run, {**facts, "codes": [str(next(count))]}
 
     monkeypatch.setattr(measuring._Compiler, "made", numbered)
-    assert Variants is measuring.Variants
 
 
 def test_a_record_for_each_plan(

@@ -9,10 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from passwright.scheduler.inductor import clone_for_compile
-
-#: One class may be captured any number of times; Dynamo would give up after the eighth.
-_LIMIT = 1_000_000
+from passwright.scheduler.inductor import clone_for_compile, many_compiles
 
 
 @dataclass(frozen=True)
@@ -65,10 +62,8 @@ def capture(module: nn.Module, inputs: Any, *, train: bool) -> list[Captured]:
         return run
 
     arguments, named = _arguments(inputs)
-    dynamo: Any = torch._dynamo
-    limits = {"recompile_limit": _LIMIT, "accumulated_recompile_limit": _LIMIT}
     # Not `dynamo.reset()`, after which all that the process has compiled would compile again.
-    with dynamo.config.patch(limits), torch.set_grad_enabled(train):
+    with many_compiles(), torch.set_grad_enabled(train):
         torch.compile(module, backend=backend, dynamic=False)(*arguments, **named)
     return found
 

@@ -43,7 +43,10 @@ def account() -> str | None:
     there = {entry.pw_name for entry in pwd.getpwall()}
     found = next((name for name in ACCOUNTS if name in there), None)
     if found is None:
-        pytest.skip(f"PostgreSQL refuses to run as root, and there is no account {ACCOUNTS}")
+        pytest.skip(
+            f"PostgreSQL refuses to run as root, and none of the accounts {ACCOUNTS} is there; run the"
+            " tests as an ordinary user"
+        )
     return found
 
 
@@ -52,7 +55,7 @@ def server() -> Iterator[str]:
     """The URL of an empty database; the server listens on a socket in a folder of its own."""
     folder = programs()
     if folder is None:
-        pytest.skip("PostgreSQL is not installed (Debian's package postgresql)")
+        pytest.skip("no PostgreSQL server is installed here: apt-get install postgresql")
     user = account()
     # Not pytest's own folder: it is closed to other accounts, and too long for the name of a socket.
     place = Path(tempfile.mkdtemp(prefix="pw-pg-"))
