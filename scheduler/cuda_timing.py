@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import torch
@@ -11,6 +12,11 @@ Run = Callable[[int], float]
 
 #: Calls on the capturing stream before a CUDA graph is captured.
 _WARM_UP = 3
+#: A replay lasts about so many seconds at least, by holding several calls, so many at most: the device
+#: runs shorter ones faster than a busy CPU launches them, and the CPU's noise would be measured.
+_REPLAY_SECONDS, _MOST_CALLS = 200e-6, 64
+#: Replays whose time says how many calls that is.
+_TRIED = 4
 
 
 def device_runs(
@@ -18,18 +24,38 @@ def device_runs(
 ) -> tuple[str, dict[str, Run], tuple[str, ...]]:
     """Method, device times of all variants, and notes: CUDA graphs for all, or events for all."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    replays: dict[str, Callable[[], object]] = {}
+    runs: dict[str, Run] = {}
+    calls = 1
     for name, variant in variants.items():
         try:
-            replays[name] = _capture(variant, side)
+            runs[name] = _device_time(_capture(variant, side))
+            runs[name](1)
+            calls = max(calls, math.ceil(_REPLAY_SECONDS / (runs[name](_TRIED) / _TRIED)))
+            calls = min(calls, _MOST_CALLS)
         except Exception as error:
             note = f"timed by events, for {name!r} cannot be captured: {reason(error)}"
             return "cuda-event", {n: _device_time(v) for n, v in variants.items()}, (note,)
-    return "cuda-graph", {name: _device_time(replay) for name, replay in replays.items()}, ()
+    if calls > 1:  # as many for all, so that all bear the same share of a launch
+        runs.clear()
+        for name, variant in variants.items():
+            runs[name] = _of_several(_device_time(_capture(variant, side, calls)), calls)
+    return "cuda-graph", runs, ()
 
 
-def _capture(variant: Callable[[], object], side: torch.cuda.Stream) -> Callable[[], object]:
-    """The variant as a replayed CUDA graph; what it returned is kept alive with the graph."""
+def _of_several(run: Run, calls: int) -> Run:
+    """Seconds of calls, from those of replays that hold so many each."""
+
+    def seconds(wanted: int) -> float:
+        replays = max(1, round(wanted / calls))
+        return run(replays) * wanted / (replays * calls)
+
+    return seconds
+
+
+def _capture(
+    variant: Callable[[], object], side: torch.cuda.Stream, calls: int = 1
+) -> Callable[[], object]:
+    """So many calls as a replayed CUDA graph; what the last returned is kept alive with the graph."""
     graph = torch.cuda.CUDAGraph()
     generator = torch.cuda.default_generators[torch.cuda.current_device()]
     side.wait_stream(torch.cuda.current_stream())
@@ -40,7 +66,8 @@ def _capture(variant: Callable[[], object], side: torch.cuda.Stream) -> Callable
         outside = generator.clone_state()
         try:
             with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-                kept = variant()
+                for _ in range(calls):
+                    kept = variant()
         except Exception:
             # It also leaves the random generator in the state of a capture, in which it refuses.
             generator.graphsafe_set_state(outside)

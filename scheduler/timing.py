@@ -106,9 +106,10 @@ def compare(
     variant that takes more than `timeout_factor` times the baseline's time is censored.
 
     On the CPU, times are wall times by `clock` (nanoseconds). On CUDA, each variant is captured as
-    a CUDA graph and its replays are timed on the device. If one cannot be captured, all are timed
-    by events around eager launches, for only like compares with like, and `notes` says so. With
-    `wall`, half of the time goes to wall times with eager launches.
+    a CUDA graph, which holds several calls of what is short, and its replays are timed on the
+    device. If one cannot be captured, all are timed by events around eager launches, for only like
+    compares with like, and `notes` says so. With `wall`, half of the time goes to wall times with
+    eager launches.
 
     The callables must keep what they read alive, and be safe to call any number of times. To
     measure with cold caches, let a callable rotate through its inputs (a CUDA graph replays one
@@ -194,8 +195,6 @@ def _measure(
         stopped = StopReason.BASELINE_FAILED
     order = list(lanes)
     failed: dict[str, _Lane] = {}
-    gains: dict[str, Gain] = {}
-    floor = math.inf
     for done in range(1, rules.blocks + 1 if again in lanes else 1):
         began = rules.clock()
         for name in order if done % 2 else reversed(order):
@@ -210,20 +209,23 @@ def _measure(
             if rules.progress is not None:
                 rules.progress(shown, done, rules.blocks)
         if rules.baseline in censored:
-            stopped, gains, floor = StopReason.BASELINE_FAILED, {}, math.inf
+            stopped = StopReason.BASELINE_FAILED
             break
-        gains, floor = _gains(lanes, rules.baseline, again, rules.seed)
-        if asked > 1 and not gains:
+        if asked > 1 and not lanes.keys() - {rules.baseline, again}:
             stopped = StopReason.NO_VARIANT
             break
-        clear = bool(gains) and all(gain.is_clear(floor) for gain in gains.values())
-        if clear and done >= rules.minimum_blocks:
+        # Resampling takes time, of which the device is left idle.
+        if done >= rules.minimum_blocks and _is_clear(lanes, rules, again):
             stopped = StopReason.CLEAR
             break
         now = rules.clock()
         if done < rules.blocks and (2 * now - began - start) * 1e-9 > limit:
             stopped = StopReason.TIME_LIMIT
             break
+    gains: dict[str, Gain] = {}
+    floor = math.inf
+    if {rules.baseline, again} <= lanes.keys():
+        gains, floor = _gains(lanes, rules.baseline, again, rules.seed)
     measured = {name: lane.timing(name, method) for name, lane in {**lanes, **failed}.items()}
     second = measured.pop(again, None)
     return Comparison(
@@ -271,26 +273,47 @@ def _seconds_per_call(run: Run, block_seconds: float) -> float:
     return max(seconds, 1e-9) / calls
 
 
+def _is_clear(lanes: Mapping[str, _Lane], rules: _Rules, again: str) -> bool:
+    """Every interval lies on one side of the noise; looks no further than the first that does not."""
+    pairs = _Pairs(lanes, rules.baseline, again, rules.seed)
+    floor = pairs.floor()
+    return bool(pairs.names) and all(pairs.gain(name).is_clear(floor) for name in pairs.names)
+
+
 def _gains(
     lanes: Mapping[str, _Lane], baseline: str, again: str, seed: int
 ) -> tuple[dict[str, Gain], float]:
-    """Gains of the variants, and the noise floor.
+    """Gains of the variants, and the noise floor."""
+    pairs = _Pairs(lanes, baseline, again, seed)
+    return {name: pairs.gain(name) for name in pairs.names}, pairs.floor()
+
+
+class _Pairs:
+    """The rounds of a comparison, each variant's time beside the baseline's.
 
     A round's baseline is the geometric mean of its two appearances, first and last of the round,
     which cancels a steady drift.
     """
-    logs = {
-        name: [math.log(max(value, 1e-12)) for value in lane.blocks] for name, lane in lanes.items()
-    }
-    first, second = logs.pop(baseline), logs.pop(again)
-    itself = median_interval(
-        [a - b for a, b in zip(first, second, strict=True)], seed=f"{seed}:{baseline}"
-    )
-    gains = {
-        name: median_interval(
-            [(a + b) / 2 - own for a, b, own in zip(first, second, values, strict=True)],
-            seed=f"{seed}:{name}",
-        )
-        for name, values in logs.items()
-    }
-    return gains, max(abs(itself.lower), abs(itself.upper))
+
+    def __init__(self, lanes: Mapping[str, _Lane], baseline: str, again: str, seed: int) -> None:
+        self._logs = {
+            name: [math.log(max(value, 1e-12)) for value in lane.blocks]
+            for name, lane in lanes.items()
+        }
+        self._seed, self._baseline = seed, baseline
+        self._rounds = list(zip(self._logs.pop(baseline), self._logs.pop(again), strict=True))
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._logs)
+
+    def gain(self, name: str) -> Gain:
+        values = zip(self._rounds, self._logs[name], strict=True)
+        logs = [(first + second) / 2 - own for (first, second), own in values]
+        return median_interval(logs, seed=f"{self._seed}:{name}")
+
+    def floor(self) -> float:
+        """How far the baseline may seem to differ from itself."""
+        logs = [first - second for first, second in self._rounds]
+        itself = median_interval(logs, seed=f"{self._seed}:{self._baseline}")
+        return max(abs(itself.lower), abs(itself.upper))

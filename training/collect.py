@@ -27,6 +27,7 @@ from passwright.training.processes import Worker
 from passwright.training.records import Record, Status
 from passwright.training.store import Store
 from passwright.training.worker import Question, Seat
+from passwright.training.workloads.cuts import is_cut, model_of
 
 #: Plans of one workload that a worker compiles and measures at a time: some of a model, all of a cut.
 _OF_A_MODEL, _OF_OTHERS = 4, 12
@@ -64,6 +65,12 @@ class Job:
     name: str
     plans: tuple[ModelPlan, ...] = ()
     tries: int = 0
+
+    @property
+    def model(self) -> str:
+        """The model as it is run that this is about: whoever has built it has less to do."""
+        place, at, how = self.name.partition("@")
+        return f"{model_of(place)}{at}{how}" if is_cut(place) else self.name
 
     def question(self, request: Request) -> Question:
         arguments: tuple[object, ...]
@@ -109,10 +116,11 @@ class Collector:
         self._store, self._launch, self._reporter = store, launch, reporter
         self._threads, self._devices = threads, list(devices) or [request.device]
         self._clock, self._start = clock, clock()
-        #: Measuring goes first, so that what was proposed is not kept waiting.
         self._measuring: deque[Job] = deque()
         self._proposing: deque[Job] = deque()
         self._open: Counter[str] = Counter()
+        #: What each seat did last.
+        self._models: dict[int, str] = {}
         here = stamp(torch.device(request.device))
         self._known = {
             (r.workload, r.result)
@@ -171,20 +179,28 @@ class Collector:
     # ---- asking
 
     def _put(self, pool: Pool, hand: Hand) -> None:
-        # So many proposals wait that every worker has something to measure next.
-        queues = [self._measuring, self._proposing]
-        if len(self._measuring) < len(pool.hands):
-            queues.reverse()
-        for queue in queues:
-            if not queue:
-                continue
-            job = next((job for job in queue if job.name in hand.recent), queue[0])
-            queue.remove(job)
-            doing(hand.seat).unlink(missing_ok=True)
-            self._open[job.name] += 1
-            patience = self.request.patience * (1 + len(job.plans))
-            pool.ask(hand, job.question(self.request), (job, hand), patience)
+        job = self._next(hand.seat.number)
+        if job is None:
             return
+        self._models[hand.seat.number] = job.model
+        doing(hand.seat).unlink(missing_ok=True)
+        self._open[job.name] += 1
+        patience = self.request.patience * (1 + len(job.plans))
+        pool.ask(hand, job.question(self.request), (job, hand), patience)
+
+    def _next(self, seat: int) -> Job | None:
+        """A worker stays with its model to the end, measuring first, so that nothing proposed is kept
+        waiting; then it begins another, and at last it helps those that are not done."""
+        mine = self._models.get(seat)
+        for queue in (self._measuring, self._proposing):
+            for job in queue:
+                if job.model == mine:
+                    queue.remove(job)
+                    return job
+        for queue in (self._proposing, self._measuring):
+            if queue:
+                return queue.popleft()
+        return None
 
     # ---- answers
 

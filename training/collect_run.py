@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import multiprocessing
+import random
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from passwright.passes.address import digest
 from passwright.passes.errors import WorkloadError
 from passwright.scheduler.commands.console import INTERRUPTED, progress, say
 from passwright.training import workloads
@@ -32,10 +34,13 @@ def exact_names(
     precisions: Sequence[str],
     mode: str,
     seed: int,
+    draw: int | None = None,
 ) -> list[str]:
-    """Every model by every batch, precision and mode; what is exact already stays as it is.
+    """Every model by every batch, precision and mode, or by `draw` of their combinations; what is exact
+    already stays as it is.
 
-    `zoo:*` stands for many models. Raises WorkloadError for a name, precision or mode that is not known.
+    `zoo:*` stands for many models. The same seed draws the same for a model, whatever others there are.
+    Raises WorkloadError for a name, precision or mode that is not known.
     """
     if mode not in _MODES:
         raise WorkloadError(f"mode {mode!r} is not known; use infer, train or both")
@@ -49,9 +54,12 @@ def exact_names(
         if "@" in pattern:
             found[str(Spec.parse(pattern))] = None
             continue
-        runs = itertools.product(_models(pattern), batches, precisions, _MODES[mode])
-        for model, batch, precision, train in runs:
-            found[str(Spec(model, batch, precision, train, seed))] = None
+        for model in _models(pattern):
+            ways = list(itertools.product(batches, precisions, _MODES[mode]))
+            if draw is not None and draw < len(ways):
+                ways = random.Random(digest("ways", seed, model)).sample(ways, draw)
+            for batch, precision, train in ways:
+                found[str(Spec(model, batch, precision, train, seed))] = None
     return list(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.connection import Connection
@@ -56,6 +57,8 @@ class Collecting:
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
+        # There are as many workers as cores, and compilers of their own would only be in their way.
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
         self._device = on_device(seat)
         self._lock = lock_of(seat)
         self._last: tuple[str, nn.Module, Any] | None = None

@@ -8,6 +8,7 @@ plan's prefixes, and the plan with one step less.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,8 @@ _LONGEST = 12
 _PLAN_SECONDS, _ROUNDS = 600.0, 2
 #: Lower bound from which on the bold plan takes steps.
 _BOLD = -0.05
+#: A source is at its end when so many of its plans in a row are known: of a small graph there are few.
+_FRUITLESS = 12
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,8 @@ def propose(graphs: Graphs, *, count: int, seed: int = 0) -> list[ModelPlan]:
 def _next_new(
     source: Iterator[ModelPlan], graphs: Graphs, found: dict[str, ModelPlan]
 ) -> ModelPlan | None:
-    """The source's next plan that makes other graphs; None at its end."""
-    for wanted in source:
+    """The source's next plan that makes other graphs; None at its end, or if so many in a row made none."""
+    for wanted in itertools.islice(source, _FRUITLESS):
         try:
             plan, after = settled(graphs.captured, wanted)
         except IllegalRewrite:

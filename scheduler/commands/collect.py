@@ -23,6 +23,7 @@ class Collecting(Protocol):
         precisions: Sequence[str],
         mode: str,
         seed: int,
+        draw: int | None,
     ) -> list[str]:
         """Exact names of workloads. Raises WorkloadError."""
 
@@ -72,6 +73,14 @@ def collect_command(tools: Callable[[], Collecting]) -> Callable[..., None]:
             str, typer.Option(help="fp32, tf32 or bf16, several joined by commas.")
         ] = "fp32",
         mode: Annotated[str, typer.Option(help="infer, train or both.")] = "both",
+        draw: Annotated[
+            int | None,
+            typer.Option(
+                min=1,
+                help="So many of the combinations of batch, precision and mode for each model, drawn at"
+                " random; all of them if not given.",
+            ),
+        ] = None,
         time_limit: Annotated[
             float | None,
             typer.Option(min=1, help="Seconds for everything; no limit if not given."),
@@ -107,6 +116,7 @@ def collect_command(tools: Callable[[], Collecting]) -> Callable[..., None]:
             precisions=[item.strip() for item in precision.split(",")],
             mode=mode,
             seed=seed,
+            draw=draw,
         )
         code = doing.collect(
             directory,

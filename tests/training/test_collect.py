@@ -153,6 +153,12 @@ def test_names_from_the_command_line() -> None:
     assert collect_run.exact_names([exact], **how) == [  # type: ignore[arg-type]
         "own:split_cat@batch=9,precision=fp32,mode=infer,seed=0"
     ]
+    many = {**how, "batches": [64, 128, 256, 512], "precisions": ["fp32", "bf16"]}
+    drawn = collect_run.exact_names(["own:split_cat", "own:dhen"], **many, draw=3)  # type: ignore[arg-type]
+    assert len(set(drawn)) == 6
+    assert sum(name.startswith("own:dhen@") for name in drawn) == 3
+    assert drawn[3:] == collect_run.exact_names(["own:dhen"], **many, draw=3)  # type: ignore[arg-type]
+    assert len(collect_run.exact_names(["own:split_cat"], **many, draw=99)) == 16  # type: ignore[arg-type]
     sized = collect_run.exact_names(["own:*?fields=4"], **how)  # type: ignore[arg-type]
     assert any(name.startswith("own:norm_branches?fields=4@") for name in sized)
     for wrong in ({"mode": "both ways"}, {"precisions": ["fp12"]}):

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from passwright.passes.address import target_name
+from passwright.passes.address import digest, target_name
 from passwright.passes.errors import WorkloadError
 from passwright.passes.graph import GraphView
 from passwright.passes.matching import Rewriter
@@ -37,7 +37,8 @@ from passwright.training.workloads.spec import Spec
 from passwright.training.workloads.workload import quiet
 
 PREFIX = "cut:"
-RADIUS = 3
+#: Edges around a candidate: small graphs with hardly anything else, and large ones with several.
+_RADII = (2, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Cut:
     pattern: str
     anchor: str
     key: str
-    radius: int = RADIUS
+    radius: int
 
     def __str__(self) -> str:
         return f"{PREFIX}{self.model}#{self.pattern}:{self.anchor}:{self.key},{self.radius}"
@@ -127,13 +128,14 @@ def build_cut(
     )
 
 
-def cuts_of(spec: Spec, *, count: int, seed: int = 0, radius: int = RADIUS) -> list[str]:
+def cuts_of(spec: Spec, *, count: int, seed: int = 0, radius: int | None = None) -> list[str]:
     """Exact names of up to `count` cuts of a model, each with another graph.
 
     They take turns over the patterns that have candidates in the model, and then over the anchors
-    of each; `seed` draws the order. Patterns of clean-up and those that lower precision are passed
-    over. Every cut has been captured and run (in training with its backward), and has the candidate
-    that it was cut around.
+    of each; `seed` draws the order, another for every batch, precision and mode, and unless it is
+    given the radius of each. Patterns of clean-up and those that lower precision are passed over.
+    Every cut has been captured and run (in training with its backward), and has the candidate that
+    it was cut around.
     """
     graphs = graphs_of(spec.model, spec.batch, spec.seed, spec.train)
     sites = [(site, graph) for graph in graphs for site in graph.sites()]
@@ -141,14 +143,16 @@ def cuts_of(spec: Spec, *, count: int, seed: int = 0, radius: int = RADIUS) -> l
     sketches: set[str] = set()
     fingerprints: set[str] = set()
     known: set[str] = set()
-    for number in _in_turn([site for site, _ in sites], seed):
+    draw = random.Random(digest("cuts", seed, spec))
+    for number in _in_turn([site for site, _ in sites], draw):
         if len(names) >= count:
             break
         site, graph = sites[number]
-        cut = Cut(spec.model, site.pattern.name(), site.anchor, site.key, radius)
+        edges = draw.choice(_RADII) if radius is None else radius
+        cut = Cut(spec.model, site.pattern.name(), site.anchor, site.key, edges)
         name = str(spec.on(str(cut)))
         try:
-            made = graph.cut(site, radius)
+            made = graph.cut(site, edges)
             sketch = made.fingerprint()
             # An address twice over is in two graphs, and the name means that in the first.
             if sketch in sketches or name in known:
@@ -164,10 +168,9 @@ def cuts_of(spec: Spec, *, count: int, seed: int = 0, radius: int = RADIUS) -> l
     return names
 
 
-def _in_turn(sites: list[Candidate], seed: int) -> Iterator[int]:
+def _in_turn(sites: list[Candidate], draw: random.Random) -> Iterator[int]:
     """Numbers of the candidates: one of each pattern, then the next of each, an anchor only once
     before any comes again."""
-    draw = random.Random(seed)
     patterns: dict[str, dict[str, list[int]]] = {}
     for number, site in enumerate(sites):
         anchors = patterns.setdefault(site.pattern.name(), {})
