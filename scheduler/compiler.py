@@ -59,25 +59,30 @@ class Compiler:
         self, module: fx.GraphModule, inputs: Sequence[Any], plan: Plan | None = None
     ) -> Callable[..., Any]:
         """Compiles a graph that was rewritten by this plan, with its settings."""
+        rewritten = plan is not None and bool(plan.steps) and is_training(module.graph)
         if plan is not None and not plan.later:
-            return self.default(module, inputs)
+            return self.default(module, inputs, rewritten=rewritten)
         kernels = passes_of(self.scheduler)
         if plan is not None:
             plan = self.scheduler.usable_settings(plan, self.given)
         if kernels is None and (plan is None or not plan.settings):
-            return self._folded(module, inputs, {}, None, None)
+            return self._folded(module, inputs, {}, None, None, rewritten)
         guard = _guard(self.scheduler, plan, kernels)
 
         def compile_graph(
             graph: fx.GraphModule, settings: Mapping[str, Any], inner: Callable[..., Any]
         ) -> Callable[..., Any]:
-            return self._folded(graph, inputs, settings, inner, kernels)
+            return self._folded(graph, inputs, settings, inner, kernels, rewritten)
 
         return guard.compile(compile_graph, module)
 
-    def default(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def default(
+        self, module: fx.GraphModule, inputs: Sequence[Any], *, rewritten: bool = False
+    ) -> Callable[..., Any]:
         """Compiles a graph as if we were not there."""
-        return compile_with_inductor(module, inputs, mode=self.mode, options=self.options)
+        return compile_with_inductor(
+            module, inputs, mode=self.mode, options=self.options, rewritten=rewritten
+        )
 
     def _folded(
         self,
@@ -86,13 +91,20 @@ class Compiler:
         settings: Mapping[str, Any],
         inner: Callable[..., Any] | None,
         kernels: KernelPasses | None,
+        rewritten: bool,
     ) -> Callable[..., Any]:
         passes = later_passes(self.scheduler, kernels)
 
         def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             options = {**settings, **self.options}
             return compile_with_inductor(
-                graph, inputs, mode=self.mode, options=options, passes=passes, inner=inner
+                graph,
+                inputs,
+                mode=self.mode,
+                options=options,
+                passes=passes,
+                inner=inner,
+                rewritten=rewritten,
             )
 
         if self.scheduler.settings.fold_parameters and not is_training(module.graph):

@@ -12,6 +12,7 @@ from torch import fx
 from passwright.passes.address import digest
 from passwright.passes.dialect import Dialect
 from passwright.scheduler.device import describe
+from passwright.scheduler.donations import Donations
 from passwright.scheduler.inductor import graph_pass, with_pass
 from passwright.scheduler.kernel_pass import KernelPasses, kernel_hooks
 from passwright.scheduler.optimize import Scheduler, is_training
@@ -112,6 +113,7 @@ def passwright_options(**settings: Any) -> dict[str, Any]:
         _TORCH_HOOK: passwright_pass(scheduler, Dialect.TORCH),
         **later_passes(scheduler, kernels=None),
     }
-    for hook, ours in passes.items():
-        options = with_pass(options, hook, ours)
+    for added in (passes, Donations().passes()):
+        for hook, ours in added.items():
+            options = with_pass(options, hook, ours)
     return options

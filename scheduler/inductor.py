@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from passwright.scheduler.donations import BEFORE, Donations
 from passwright.scheduler.scheduler_hooks import with_scheduler_pass
 
 if TYPE_CHECKING:
@@ -50,12 +51,14 @@ def compile_with_inductor(
     options: Mapping[str, Any] | None = None,
     passes: Mapping[str, Any] | None = None,
     inner: Callable[..., Any] | None = None,
+    rewritten: bool = False,
 ) -> Callable[..., Any]:
     """Compiles a graph from Dynamo as stock `torch.compile` would: same settings, same caches.
 
     It goes through the object that `torch.compile` makes for "inductor". `passes` maps hooks of
     `torch._inductor.config` to passes that run after the user's own, in the backward too. `inner`
-    stands in for Inductor's `compile_fx_inner`, which compiles forward and backward each. Owns
+    stands in for Inductor's `compile_fx_inner`, which compiles forward and backward each. The backward
+    of a `rewritten` graph writes over nothing that was saved for it (`donations` says why). Owns
     `gm` from now on: compile a `clone_for_compile` of a graph that is needed again. Let exceptions
     pass, since Dynamo steers by some: TensorifyScalarRestartAnalysis (floats with `dynamic=True`)
     makes it call the backend again with another graph.
@@ -64,20 +67,24 @@ def compile_with_inductor(
     for hook, ours in (passes or {}).items():
         add = with_scheduler_pass if hook.startswith("_") else with_pass
         backend.config = add(backend.config, hook, ours)
+    donations = Donations()
+    if rewritten:
+        backend.config = with_pass(backend.config, BEFORE, donations.passes()[BEFORE])
     # AOTAutograd's cache hashes the attributes of `gm` in the order of their creation. That differs
     # in a clone, and after a look at `gm.code`: without this, the next process would miss.
     gm.recompile()
     attributes = sorted({"_code": gm.code, **vars(gm)}.items())
     vars(gm).clear()
     vars(gm).update(attributes)
-    if inner is None:
-        compiled: Callable[..., Any] = backend(gm, example_inputs)
-        return compiled
-    from torch._inductor.compile_fx import compile_fx
+    with donations.withheld() if rewritten else nullcontext():
+        if inner is None:
+            compiled: Callable[..., Any] = backend(gm, example_inputs)
+            return compiled
+        from torch._inductor.compile_fx import compile_fx
 
-    patches = dict(backend.config)
-    guarded: Any = compile_fx(gm, example_inputs, inner_compile=inner, config_patches=patches)
-    return guarded  # type: ignore[no-any-return]
+        patches = dict(backend.config)
+        guarded: Any = compile_fx(gm, example_inputs, inner_compile=inner, config_patches=patches)
+        return guarded  # type: ignore[no-any-return]
 
 
 def compile_inner(gm: fx.GraphModule, example_inputs: Sequence[Any], **how: Any) -> Any:

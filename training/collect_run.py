@@ -37,7 +37,7 @@ def exact_names(
     draw: int | None = None,
 ) -> list[str]:
     """Every model by every batch, precision and mode, or by `draw` of their combinations; what is exact
-    already stays as it is.
+    already stays as it is. Models take turns, so that whoever stops early has some of each.
 
     `zoo:*` stands for many models. The same seed draws the same for a model, whatever others there are.
     Raises WorkloadError for a name, precision or mode that is not known.
@@ -49,18 +49,18 @@ def exact_names(
             raise WorkloadError(
                 f"precision {precision!r} is not known; use {', '.join(PRECISIONS)}"
             )
-    found: dict[str, None] = {}
+    queues: list[list[str]] = []
     for pattern in patterns:
         if "@" in pattern:
-            found[str(Spec.parse(pattern))] = None
+            queues.append([str(Spec.parse(pattern))])
             continue
         for model in _models(pattern):
             ways = list(itertools.product(batches, precisions, _MODES[mode]))
             if draw is not None and draw < len(ways):
                 ways = random.Random(digest("ways", seed, model)).sample(ways, draw)
-            for batch, precision, train in ways:
-                found[str(Spec(model, batch, precision, train, seed))] = None
-    return list(found)
+            queues.append([str(Spec(model, *way, seed)) for way in ways])
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*queues))
+    return list(dict.fromkeys(name for name in turns if name))
 
 
 def _models(pattern: str) -> Iterable[str]:

@@ -82,9 +82,8 @@ class Collecting:
 
         module, inputs = self._workload(name)
         train = Spec.parse(name).train
-        with self._lock.shared():
-            graphs = captured(module, inputs, train=train)
         with self._using_cpu():
+            graphs = captured(module, inputs, train=train, around=self._using_gpu)
             return propose(Graphs(graphs, describe(self._device), train), count=count, seed=seed)
 
     def measure(
@@ -111,6 +110,9 @@ class Collecting:
 
     # ---- keeping house
 
+    def _using_gpu(self) -> AbstractContextManager[None]:
+        return self._lock.shared() if self._device.type != "cpu" else nullcontext()
+
     def _using_cpu(self) -> AbstractContextManager[None]:
         """Thinking is using the device, where that is the CPU."""
         return self._lock.shared() if self._device.type == "cpu" else nullcontext()
@@ -125,7 +127,8 @@ class Collecting:
         torch.set_float32_matmul_precision(Spec.parse(name).matmul_precision)
         if self._last is None or self._last[0] != name:
             self._last = None
-            with self._lock.shared():
+            # All but a copy to the device happens on the CPU.
+            with self._using_cpu():
                 module, inputs = build_exact(name, self._device)
             self._last = name, module, inputs
         return self._last[1:]

@@ -38,6 +38,7 @@ from passwright.scheduler.kernel_counts import capture_kernels
 from passwright.scheduler.plan import Plan
 from passwright.scheduler.toolchain import own_version
 from passwright.training.bench_lock import OwnDevice, Turns
+from passwright.training.late_tuning import tuned_by_replays
 from passwright.training.model_plan import NOTHING, ModelPlan, applied
 from passwright.training.plan_text import graphs_key, plan_key
 from passwright.training.records import Record, Status
@@ -47,8 +48,9 @@ if TYPE_CHECKING:
     from torch import fx
 
 DEFAULT = "default"
-#: Of each comparison, at most.
-_BLOCKS, _BLOCK_SECONDS = 15, 0.02
+#: Blocks of each comparison, at most, and how long they are. On a GPU the quickest part of a block counts,
+#: so that longer ones would only take longer.
+_BLOCKS, _BLOCK_SECONDS, _GPU_BLOCK_SECONDS = 15, 0.02, 0.008
 #: Where default compile is too far from a float64 run, a plan may be so many times as far.
 _LENIENCY = 2.0
 
@@ -115,10 +117,11 @@ def measure(
     note("")
     comparison = None
     if len(made.steps) > 1:
-        with lock.alone():
+        # Both sides tuned alike, so that what differs is the plan.
+        with lock.alone(), tuned_by_replays():
             comparison = made.compared(
                 blocks=_BLOCKS,
-                block_seconds=_BLOCK_SECONDS,
+                block_seconds=_GPU_BLOCK_SECONDS if device.type == "cuda" else _BLOCK_SECONDS,
                 time_limit=seconds,
                 timeout_factor=timeout_factor,
                 seed=about.seed,
@@ -179,7 +182,8 @@ class _Compiler:
             begin = time.perf_counter()
             there, _ = applied(gm, plan.of(fingerprint))
             results.append(GraphView(there.graph).fingerprint)
-            compiled = compile_with_inductor(there, inputs)
+            rewritten = self._subject.train and plan.steps > 0
+            compiled = compile_with_inductor(there, inputs, rewritten=rewritten)
             seconds += time.perf_counter() - begin
             return self._guarded(compiled)
 

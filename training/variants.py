@@ -18,6 +18,7 @@ from passwright.scheduler.timing import Comparison, compare, peak_memory
 from passwright.training.bench_lock import Turns
 from passwright.training.bench_worker import Model
 from passwright.training.judge import Judge
+from passwright.training.late_tuning import tuning_put_off
 from passwright.training.worker import free, is_unusable
 
 if TYPE_CHECKING:
@@ -62,10 +63,11 @@ class Variants:
             judge = Judge(subject.module, subject.inputs, train=subject.train, seed=seed)
         for name, make in makers.items():
             try:
-                with many_compiles():
-                    run, self.described[name] = make()
-                with lock.shared():
-                    self.described[name]["agreement"] = judge.verdict(run)
+                with tuning_put_off():
+                    with many_compiles():
+                        run, self.described[name] = make()
+                    with lock.shared():
+                        self.described[name]["agreement"] = judge.verdict(run)
                 self.steps[name] = subject.step(run)
             except Exception as error:
                 # After an illegal access nothing runs any more, and nobody else is to blame for it.

@@ -157,3 +157,31 @@ def test_a_unit_at_its_kink_is_no_disagreement_but_a_wrong_factor_is() -> None:
     assert not agreement(expected, at_kink, reference).ok
     assert agreement(expected, at_kink, reference, shake).ok
     assert not agreement(expected, observe(model, scaled, (x,), train=True), reference, shake).ok
+
+
+@pytest.mark.parametrize(("rows", "agrees"), [(16, False), (16384, True)])
+def test_a_gradient_may_be_off_by_the_rounding_of_a_sum_over_the_batch(
+    rows: int, agrees: bool
+) -> None:
+    exact = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
+    out = torch.ones(rows, 1)
+    reference = Observation((out.double(),), {"weight": exact.double()})
+    eager = Observation((out,), {"weight": exact})
+    other = Observation((out,), {"weight": exact * (1 + 5e-6)})
+    assert agreement(eager, other, reference).ok is agrees
+    wrong = Observation((out,), {"weight": exact * (1 + 1e-4)})
+    assert not agreement(eager, wrong, reference).ok
+
+
+def test_a_model_of_lower_precision_is_shaken_as_much_as_it_rounds() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(8, 4), torch.randn(64, 8)
+    offs = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        there, given = model.to(dtype), (x.to(dtype),)
+        exact = oracle(there, given, train=False)
+        assert exact is not None
+        runs = shaken(there, given, train=False)
+        offs[dtype] = max(float((run.outputs[0] - exact.outputs[0]).abs().max()) for run in runs)
+    assert offs[torch.float32] < 1e-5
+    assert 1e-3 < offs[torch.bfloat16] < 1e-1

@@ -41,7 +41,7 @@ def inductor(monkeypatch: pytest.MonkeyPatch) -> list[fx.GraphModule]:
     """Stands in for Inductor: runs the graph as it is, and keeps it. `refuses` says what it cannot."""
     seen: list[fx.GraphModule] = []
 
-    def compile_graph(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def compile_graph(gm: fx.GraphModule, inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
         seen.append(gm)
         return gm.forward
 
@@ -115,7 +115,7 @@ def test_what_does_not_compile_or_is_wrong_costs_one_record(
     unlike(monkeypatch)
     calls: list[int] = []
 
-    def broken(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def broken(gm: fx.GraphModule, inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
         calls.append(1)
         if len(calls) == 3:
             raise RuntimeError("no code for this")
@@ -179,7 +179,7 @@ def test_gradients_of_inputs_are_compared(monkeypatch: pytest.MonkeyPatch) -> No
 def test_default_compile_that_fails_is_passed_on(
     plans: list[ModelPlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def never(gm: fx.GraphModule, inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
         raise RuntimeError("never")
 
     monkeypatch.setattr(measuring, "compile_with_inductor", never)

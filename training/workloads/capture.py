@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +30,19 @@ class Captured:
     buffers: frozenset[int]
 
 
-def captured(module: nn.Module, inputs: Any, *, train: bool) -> list[fx.GraphModule]:
+Around = Callable[[], AbstractContextManager[None]]
+
+
+def captured(
+    module: nn.Module, inputs: Any, *, train: bool, around: Around = nullcontext
+) -> list[fx.GraphModule]:
     """The Torch-IR graphs of one call, as Dynamo hands them to a backend; see `capture`."""
-    return [found.graph for found in capture(module, inputs, train=train)]
+    return [found.graph for found in capture(module, inputs, train=train, around=around)]
 
 
-def capture(module: nn.Module, inputs: Any, *, train: bool) -> list[Captured]:
+def capture(
+    module: nn.Module, inputs: Any, *, train: bool, around: Around = nullcontext
+) -> list[Captured]:
     """Calls the module once, eagerly, and returns its graphs in the order of their calls.
 
     The call is a forward; it leaves in the module's buffers what a forward leaves there. Sizes are
@@ -44,6 +52,7 @@ def capture(module: nn.Module, inputs: Any, *, train: bool) -> list[Captured]:
         module: in the mode that is wanted; `train` does not set it.
         inputs: positional arguments, keyword arguments, or one tensor.
         train: with gradients, as before a backward; without them otherwise.
+        around: is entered while a graph runs, and not while Dynamo thinks.
     """
     found: list[Captured] = []
     buffers = {id(buffer) for buffer in module.buffers()}
@@ -54,10 +63,11 @@ def capture(module: nn.Module, inputs: Any, *, train: bool) -> list[Captured]:
 
         def run(*arguments: Any) -> Any:
             nonlocal called
-            if not called:
-                called = True
-                found.append(_captured(graph, arguments, buffers))
-            return gm.forward(*arguments)
+            with around():
+                if not called:
+                    called = True
+                    found.append(_captured(graph, arguments, buffers))
+                return gm.forward(*arguments)
 
         return run
 

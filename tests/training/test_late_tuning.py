@@ -1,0 +1,117 @@
+"""Choosing configurations of kernels when the device is quiet."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from passwright.scheduler.inductor import fresh_cache
+from passwright.training import late_tuning
+from passwright.training.late_tuning import tuned_by_replays, tuning_put_off
+
+heuristics = pytest.importorskip(
+    "torch._inductor.runtime.triton_heuristics", reason="needs Triton: pip install triton"
+)
+
+
+class _Kernel:
+    """What Inductor's class does with its launchers."""
+
+    def __init__(self) -> None:
+        self.launchers = ["a", "b"]
+        self._cached_launcher: str | None = None
+
+    def run(self) -> str:
+        if self._cached_launcher is not None:
+            return self._cached_launcher
+        if len(self.launchers) > 1:
+            heuristics.CachingAutotuner.autotune_to_one_config(self)
+        (launcher,) = self.launchers
+        self._cached_launcher = launcher
+        return launcher
+
+
+def test_kernels_are_tuned_in_the_first_call_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned: list[_Kernel] = []
+
+    def tune(kernel: _Kernel) -> None:
+        tuned.append(kernel)
+        kernel.launchers = ["b"]
+
+    monkeypatch.setattr(heuristics.CachingAutotuner, "autotune_to_one_config", tune)
+    kernel = _Kernel()
+    with tuning_put_off():
+        assert [kernel.run(), kernel.run()] == ["a", "a"]
+        assert not tuned
+    assert heuristics.CachingAutotuner.autotune_to_one_config is tune
+    assert [kernel.run(), kernel.run()] == ["b", "b"]
+    assert tuned == [kernel]
+
+
+def test_what_fails_leaves_nothing_behind() -> None:
+    tune = heuristics.CachingAutotuner.autotune_to_one_config
+    with pytest.raises(ValueError, match="wrong"), tuning_put_off():
+        raise ValueError("wrong")
+    assert heuristics.CachingAutotuner.autotune_to_one_config is tune
+
+
+class _Timer:
+    def benchmark_gpu(self, call: object, **_: object) -> float:
+        return 1.0
+
+
+def test_another_timer_serves_where_nothing_can_be_captured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torch._inductor.runtime import benchmarking
+
+    timer = _Timer()
+    monkeypatch.setattr(benchmarking, "benchmarker", timer)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(late_tuning, "_seconds", lambda call: call())
+    tune = heuristics.CachingAutotuner.autotune_to_one_config
+    with tuned_by_replays():
+        assert heuristics.CachingAutotuner.autotune_to_one_config is not tune
+        assert timer.benchmark_gpu(lambda: 2e-3, rep=40) == 2.0
+        assert timer.benchmark_gpu(lambda: 1 / 0, rep=40) == 1.0
+    assert timer.benchmark_gpu(lambda: 2e-3) == 1.0
+    assert heuristics.CachingAutotuner.autotune_to_one_config is tune
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the kernels that are tuned from now on."""
+    tuned: list[str] = []
+    tune = heuristics.CachingAutotuner.autotune_to_one_config
+
+    def counted(kernel: object, *args: object, **named: object) -> None:
+        tuned.append(kernel.fn.__name__)  # type: ignore[attr-defined]
+        tune(kernel, *args, **named)
+
+    monkeypatch.setattr(heuristics.CachingAutotuner, "autotune_to_one_config", counted)
+    return tuned
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: make gpu-test")
+def test_a_compiled_kernel_is_tuned_later_and_by_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned = _counted(monkeypatch)
+    seconds: list[float] = []
+    measure = late_tuning._seconds
+    monkeypatch.setattr(
+        late_tuning, "_seconds", lambda call: seconds.append(measure(call)) or seconds[-1]
+    )  # type: ignore[func-returns-value]
+    x = torch.randn(1 << 20, device="cuda")
+    torch._dynamo.reset()
+    with fresh_cache():
+        run = torch.compile(lambda x: (x.sin() + 1).cos())
+        with tuning_put_off():
+            early = run(x)
+        assert not tuned
+        with tuned_by_replays():
+            late = run(x)
+    assert len(tuned) == 1
+    assert len(seconds) >= 2
+    # 8 MiB to move take at least 1.6 us of an H200 and far less than a millisecond of anything.
+    assert all(1e-6 < found < 1e-3 for found in seconds)
+    torch.testing.assert_close(early, late)
+    torch.testing.assert_close(late, (x.sin() + 1).cos())
