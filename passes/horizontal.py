@@ -14,6 +14,7 @@ from passwright.passes.legality import (
     batchable,
     between_writes,
     independent_groups,
+    is_host_number,
     is_written,
 )
 from passwright.passes.ops import Op
@@ -66,7 +67,7 @@ class HorizontalPattern(Pattern):
         alike: dict[Hashable, list[Op]] = {}
         for node in graph.nodes():
             op = graph.read(node)
-            if op is not None and type(op) in self.anchors:
+            if op is not None and type(op) in self.anchors and not is_host_number(graph, node):
                 key = self.key_of(graph, op)
                 if key is not None:
                     keys[node] = key

@@ -38,7 +38,7 @@ from passwright.passes.ops import (
     Stack,
     Unbind,
 )
-from passwright.passes.spec import AnySpec, Size, Spec, static
+from passwright.passes.spec import AnySpec, Size, Spec, parts_of, static
 
 #: Ops whose result has the same layout whatever the strides of their inputs are; see
 #: `has_own_layout` for cats.
@@ -88,6 +88,23 @@ def same_type(first: AnySpec, second: AnySpec) -> bool:
     kinds = [(spec.dtype, spec.layout) for spec in (first, second)]
     devices = same_device(first.device, second.device)
     return same_shape(first.shape, second.shape) and kinds[0] == kinds[1] and devices
+
+
+def is_host_number(graph: GraphView, node: fx.Node) -> bool:
+    """A tensor without dims on the CPU, in a graph that uses another device.
+
+    Ops there take it as a number. A part of a batch of such is a tensor on the CPU like any other, and
+    Inductor (2.11) hands its address to a kernel on the GPU.
+    """
+    spec = graph.any_spec(node)
+    if not isinstance(spec, Spec) or spec.ndim or spec.device.type != "cpu":
+        return False
+    return graph.memo("uses another device than the CPU", lambda: _uses_another_device(graph))
+
+
+def _uses_another_device(graph: GraphView) -> bool:
+    specs = (part for node in graph.nodes() for part in parts_of(graph.any_spec(node)))
+    return any(spec.device.type != "cpu" for spec in specs)
 
 
 def same_device(first: torch.device, second: torch.device) -> bool:

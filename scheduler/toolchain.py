@@ -45,6 +45,18 @@ def cuda_driver() -> str | None:
     return f"{version.value // 1000}.{version.value % 1000 // 10}" if version.value else None
 
 
+def gpu_driver() -> str:
+    """The driver's own version and the newest CUDA that it supports, as `580.65.06, CUDA 13.0`; "" without."""
+    newest = cuda_driver()
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    own = re.search(r"Kernel Module\D*([\d.]+)", text)
+    parts = [own.group(1) if own else "", f"CUDA {newest}" if newest else ""]
+    return ", ".join(part for part in parts if part)
+
+
 def why_not_writable(directory: Path) -> str:
     """Why nothing can be written there, or "". A directory that is not there yet is not made."""
     existing = next(path for path in (directory, *directory.parents) if path.exists())

@@ -7,7 +7,6 @@ worker processes; then default and ours, each with and without combo kernels, in
 from __future__ import annotations
 
 import math
-import multiprocessing
 import sys
 import tempfile
 import time
@@ -32,7 +31,7 @@ from passwright.training.bench_report import Report, Row, load, save
 from passwright.training.bench_runs import Run
 from passwright.training.bench_worker import Task, work
 from passwright.training.demo_report import State as RowState
-from passwright.training.processes import ProcessWorker, Worker, cores
+from passwright.training.processes import ProcessWorker, Worker, cores, spawning
 from passwright.training.worker import Seat
 
 __all__ = ["MODELS", "Request", "bench", "load", "show"]
@@ -309,7 +308,7 @@ class _Teller:
 
 def launcher() -> Callable[[Seat], Worker]:
     """Fresh processes: one that has used CUDA cannot be copied."""
-    context = multiprocessing.get_context("spawn")
+    context = spawning()
     return lambda seat: ProcessWorker(context, work, seat)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-import multiprocessing
 import random
 import sys
 from collections.abc import Iterable, Sequence
@@ -20,7 +19,7 @@ from passwright.scheduler.commands.console import INTERRUPTED, progress, say
 from passwright.training import workloads
 from passwright.training.collect import Collector, Request, summary
 from passwright.training.collect_worker import work
-from passwright.training.processes import ProcessWorker, cores
+from passwright.training.processes import ProcessWorker, cores, spawning
 from passwright.training.store import Store
 from passwright.training.workloads.spec import PRECISIONS, Spec
 
@@ -122,7 +121,7 @@ def collect(
         time_limit=time_limit or float("inf"),
         seconds=seconds,
     )
-    context = multiprocessing.get_context("spawn")
+    context = spawning()
     with Store(directory) as store, progress(len(names) * (whole + cuts)) as reporter:
         collector = Collector(
             request, store, partial(ProcessWorker, context, work), reporter, devices=devices

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from passwright.training.labels import by_graph, label_of, steps_of_plan
+from passwright.training.noise import with_floors
 from passwright.training.records import Record, Status
 from passwright.training.store import StoreError, read_records
-from passwright.training.trust import Trust, trust
+from passwright.training.trust import Trust, is_pair, trust
 
 #: Where the committed data set lies in `passwright.data`.
 FOLDER = "records"
@@ -61,6 +62,8 @@ class Stats:
     faster: float | None
     slower: float | None
     trust: Trust
+    #: How far default compile is from itself, compiled anew: |log ratio| by per cent.
+    apart: Mapping[int, float]
     #: Of the measured ones, by per cent.
     gains: Mapping[int, float]
     #: Of each graph's best record, by per cent; doing nothing is one.
@@ -101,12 +104,12 @@ def committed() -> Path:
 
 
 def records_at(path: Path | None) -> list[Record]:
-    """The records in a directory or a file, or the committed ones if none is named; without raw times.
+    """The records in a directory or a file, or the committed ones if none is named.
 
     Raises StoreError if there are none, or they cannot be read.
     """
     path = path or committed()
-    records = read_records(path, blocks=False)
+    records = read_records(path)
     if not records:
         raise StoreError(f"{path} holds no records yet")
     return records
@@ -114,7 +117,7 @@ def records_at(path: Path | None) -> list[Record]:
 
 def stats_at(path: Path | None) -> Stats:
     """Of what `records_at` reads, and with its errors."""
-    return summarise(records_at(path))
+    return summarise(with_floors(records_at(path)))
 
 
 def summarise(records: Sequence[Record]) -> Stats:
@@ -142,6 +145,7 @@ def summarise(records: Sequence[Record]) -> Stats:
         faster=_share([label.lower > label.floor for label in measured]),
         slower=_share([label.upper < -label.floor for label in measured]),
         trust=trust(records),
+        apart=_quantiles([abs(r.gain or 0.0) for r in records if is_pair(r)]),
         gains=_quantiles([label.gain for label in measured]),
         best_gains=_quantiles([_best(group) for group in by_graph(records)]),
         steps=_quantiles([float(r.steps) for r in records]),

@@ -30,7 +30,7 @@ from passwright.training import demo_table, workloads
 from passwright.training.demo_report import Report, Row, State, load, save
 from passwright.training.demo_rows import STOPPED, TIME_LIMIT, Limits, ProcessWorker, Rows, Worker
 from passwright.training.demo_worker import Job, work
-from passwright.training.processes import cores
+from passwright.training.processes import cores, spawning
 
 __all__ = ["Request", "demo", "load", "show"]
 
@@ -189,7 +189,7 @@ def _launcher(device: torch.device) -> Callable[[Job], Worker]:
         context: Any = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["passwright.training.demo_preload"])
     else:
-        context = multiprocessing.get_context("spawn")
+        context = spawning()
     return lambda job: ProcessWorker(context, work, job)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -56,18 +56,36 @@ def tuning_put_off() -> Iterator[None]:
 
 
 @contextmanager
+def timed_alone(alone: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """What Inductor times while it compiles, such as whether padding a product pays, it times within
+    `alone()`. Does nothing without Triton."""
+    timer = _timer()
+    if timer is None:
+        yield
+        return
+    theirs = timer.benchmark_gpu
+
+    def timed(*arguments: Any, **named: Any) -> Any:
+        with alone():
+            return theirs(*arguments, **named)
+
+    timer.benchmark_gpu = timed
+    try:
+        yield
+    finally:
+        del timer.benchmark_gpu
+
+
+@contextmanager
 def tuned_by_replays() -> Iterator[None]:
     """Kernels that are tuned in here are timed by replays of CUDA graphs, where they can be captured.
 
     Does nothing where this torch chooses in another way, or without Triton.
     """
-    tuner = _tuner()
-    if tuner is None:
+    tuner, timer = _tuner(), _timer()
+    if tuner is None or timer is None:
         yield
         return
-    from torch._inductor.runtime import benchmarking
-
-    timer: Any = benchmarking.benchmarker
     theirs, tune = timer.benchmark_gpu, tuner.autotune_to_one_config
 
     def timed(call: Callable[[], object], *rest: Any, **named: Any) -> float:
@@ -102,6 +120,15 @@ def _seconds(call: Callable[[], object]) -> float:
     run = replayed(call, side, launches) if launches > 1 else one
     run(1)
     return min(run(_REPLAYS), run(_REPLAYS)) / (_REPLAYS * launches)
+
+
+def _timer() -> Any:
+    """The object of Inductor's that times calls on a GPU."""
+    try:
+        from torch._inductor.runtime.benchmarking import benchmarker
+    except ImportError:
+        return None
+    return benchmarker
 
 
 def _tuner() -> Any:

@@ -13,7 +13,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -36,9 +36,9 @@ from passwright.scheduler.inductor import (
 )
 from passwright.scheduler.kernel_counts import capture_kernels
 from passwright.scheduler.plan import Plan
-from passwright.scheduler.toolchain import own_version
+from passwright.scheduler.toolchain import gpu_driver, own_version
 from passwright.training.bench_lock import OwnDevice, Turns
-from passwright.training.late_tuning import tuned_by_replays
+from passwright.training.late_tuning import timed_alone, tuned_by_replays
 from passwright.training.model_plan import NOTHING, ModelPlan, applied
 from passwright.training.plan_text import graphs_key, plan_key
 from passwright.training.records import Record, Status
@@ -183,7 +183,8 @@ class _Compiler:
             there, _ = applied(gm, plan.of(fingerprint))
             results.append(GraphView(there.graph).fingerprint)
             rewritten = self._subject.train and plan.steps > 0
-            compiled = compile_with_inductor(there, inputs, rewritten=rewritten)
+            with self._timing():
+                compiled = compile_with_inductor(there, inputs, rewritten=rewritten)
             seconds += time.perf_counter() - begin
             return self._guarded(compiled)
 
@@ -202,6 +203,10 @@ class _Compiler:
             "kernels": sum(graph.extern + getattr(graph, own) for graph in kernels),
             "codes": sorted(graph.code for graph in kernels),
         }
+
+    def _timing(self) -> AbstractContextManager[None]:
+        """Compiling leaves a GPU to others, but for what it times there."""
+        return timed_alone(self._lock.alone) if self._device.type == "cuda" else nullcontext()
 
     def _guarded(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """Says so when it uses the device."""
@@ -297,8 +302,7 @@ def stamp(device: torch.device) -> dict[str, Any]:
 def _where(kind: str, index: int | None) -> Mapping[str, Any]:
     device = torch.device(kind, index) if index is not None else torch.device(kind)
     versions = torch_versions()
-    read: Any = getattr(torch._C, "_cuda_getDriverVersion", None)
-    driver = str(read()) if kind == "cuda" and read else ""
+    driver = gpu_driver() if kind == "cuda" else ""
     described = describe(device)
     threads = f", {described.cores} threads" if kind == "cpu" else ""
     return {

@@ -3,11 +3,13 @@ one ready to compile."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -16,6 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar
 _SET_DEATH_SIGNAL = 1
 #: Seconds within which a worker that was asked to stop must do so.
 _GRACE = 20.0
+#: What Python takes the filters of warnings from.
+_WARNINGS = "PYTHONWARNINGS"
 #: A worker that has nothing left to do must have ended by itself within this.
 _GOODBYE = 5.0
 
@@ -86,6 +90,24 @@ class ProcessWorker(Generic[J]):
             lines = []
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"{how}: {last}" if last else how
+
+
+def spawning() -> Any:
+    """The context for worker processes, which start afresh: threads and CUDA do not survive a fork.
+
+    Workers that are killed leave semaphores behind, which Python's tracker frees; its warning of each run
+    about that is of no use to anybody.
+    """
+    before = os.environ.get(_WARNINGS)
+    os.environ[_WARNINGS] = "ignore:resource_tracker:UserWarning"
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if before is None:
+            del os.environ[_WARNINGS]
+        else:
+            os.environ[_WARNINGS] = before
+    return multiprocessing.get_context("spawn")
 
 
 def received(worker: Worker) -> dict[str, Any]:

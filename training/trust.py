@@ -28,14 +28,19 @@ class Trust:
 def trust(records: Iterable[Record]) -> Trust:
     """Counts both."""
     measured = [r for r in records if r.status == Status.MEASURED and r.gain is not None]
-    selves = [r for r in measured if r.proposed_by == NOTHING]
-    repeats = list(_repeats(r for r in measured if r.proposed_by != NOTHING and not _tie(r)))
+    selves = [r for r in measured if is_pair(r)]
+    repeats = list(_repeats(r for r in measured if not is_pair(r) and not _tie(r)))
     return Trust(
         pairs=len(selves),
         inside=sum(_tie(r) for r in selves),
         repeated=len(repeats),
         agree=sum(one * other > 0 for one, other in repeats),
     )
+
+
+def is_pair(record: Record) -> bool:
+    """Whether it tells default compile from itself, compiled anew."""
+    return record.proposed_by == NOTHING and record.status == Status.MEASURED
 
 
 def _tie(record: Record) -> bool:

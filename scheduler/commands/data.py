@@ -164,7 +164,12 @@ def _show_stats(found: Mapping[str, Any]) -> None:
     trust = found["trust"]
     if trust["pairs"]:
         inside = f"{trust['inside']} of {trust['pairs']}"
-        out.print(f"Default compile against itself: {inside} within the noise floor.", markup=False)
+        far = {name: f"{100 * math.expm1(value):.1f} %" for name, value in found["apart"].items()}
+        out.print(
+            f"Default compile against itself: {inside} within the noise floor; compiled anew, half of"
+            f" them differ by less than {far[50]}, and 95 % by less than {far[95]}.",
+            markup=False,
+        )
     if trust["repeated"]:
         agree = f"{trust['agree']} of {trust['repeated']}"
         out.print(f"The same plan in two runs: {agree} on the same side.", markup=False)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 import torch
 
 from passwright.scheduler.inductor import fresh_cache
 from passwright.training import late_tuning
-from passwright.training.late_tuning import tuned_by_replays, tuning_put_off
+from passwright.training.late_tuning import timed_alone, tuned_by_replays, tuning_put_off
 
 heuristics = pytest.importorskip(
     "torch._inductor.runtime.triton_heuristics", reason="needs Triton: pip install triton"
@@ -76,6 +79,25 @@ def test_another_timer_serves_where_nothing_can_be_captured(
         assert timer.benchmark_gpu(lambda: 1 / 0, rep=40) == 1.0
     assert timer.benchmark_gpu(lambda: 2e-3) == 1.0
     assert heuristics.CachingAutotuner.autotune_to_one_config is tune
+
+
+def test_what_is_timed_in_a_compile_is_timed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.runtime import benchmarking
+
+    timer = _Timer()
+    monkeypatch.setattr(benchmarking, "benchmarker", timer)
+    seen: list[str] = []
+
+    @contextmanager
+    def alone() -> Iterator[None]:
+        seen.append("alone")
+        yield
+        seen.append("not any more")
+
+    with timed_alone(alone):
+        assert timer.benchmark_gpu(lambda: 0.0, rep=40) == 1.0
+    assert timer.benchmark_gpu(lambda: 0.0) == 1.0
+    assert seen == ["alone", "not any more"]
 
 
 def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:

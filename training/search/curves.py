@@ -1,83 +1,48 @@
 """How fast samplers find what there is to gain on real models: curves of the best gain over trials.
 
-    python -m passwright.training.search.curves MODELS --trials 60 --records runs/search --json FILE
+    python -m passwright.training.search.curves MODELS --records runs/search --json FILE
 
 Every sampler starts from the same sequences. What one had measured, the others need not have measured
 again: gains come from `--records`, where every measured plan is kept, and the same command goes on with
-what is there. Rows are the best measured gain after each trial.
+what is there.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import queue
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 
+from passwright.passes.address import digest
 from passwright.scheduler.commands.console import progress, say
 from passwright.scheduler.commands.models import pick_device
-from passwright.scheduler.device import describe
 from passwright.training.collect_run import exact_names
-from passwright.training.farm import Farm
-from passwright.training.measure import stamp
-from passwright.training.model_plan import ModelPlan
-from passwright.training.processes import cores
-from passwright.training.records import Record
-from passwright.training.search.models import ModelProblem
-from passwright.training.search.problem import STOPPED
-from passwright.training.search.space import Labels
-from passwright.training.search.study import search
-from passwright.training.store import Store
-from passwright.training.workloads.capture import captured
-from passwright.training.workloads.exact import build_exact
-from passwright.training.workloads.spec import Spec
+from passwright.training.processes import cores, spawning
+from passwright.training.search.curve_runs import Job, rows_of
 
-_SAMPLERS = ("local", "tpe", "random")
+#: The one that is ours, and those that it is measured against.
+_OURS, _OTHERS = "local", ("tpe", "random")
+_TICK = 0.5
+_lines: Any = None
 
 
-@dataclass
-class Remembering:
-    """A farm that asks only for what the store does not hold."""
-
-    farm: Farm
-    store: Store
-    known: dict[str, Record] = field(default_factory=dict)
-
-    def records(self, plans: Sequence[ModelPlan], *, seconds: float = 2.0) -> list[Record]:
-        fresh = [plan for plan in plans if plan.key not in self.known]
-        for record in self.farm.records(fresh, seconds=seconds) if fresh else ():
-            self.known[record.result] = record
-            self.store.append([record])
-        return [self.known[plan.key] for plan in plans]
+def _begin(lines: Any) -> None:
+    """In a process for one model: what it does is said in the first one."""
+    global _lines
+    _lines = lines
 
 
-def curve(
-    problem: ModelProblem, sampler: str, *, trials: int, seed: int, batch: int
-) -> list[float]:
-    """The best gain after each trial. Raises KeyboardInterrupt where the search was stopped."""
-    found: list[float] = []
-
-    def told(_: Labels, gain: float | None) -> None:
-        found.append(max(gain or 0.0, found[-1] if found else 0.0))
-
-    outcome = search(
-        problem,
-        trials=trials,
-        seed=seed,
-        sampler=sampler,
-        batch=batch,
-        confirm=0,
-        told=told,
-    )
-    if outcome.why == STOPPED:
-        raise KeyboardInterrupt
-    return found
+def _run(job: Job, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return rows_of(job, rows, _lines.put if _lines is not None else lambda _: None)
 
 
 def run(
@@ -85,54 +50,116 @@ def run(
     json_file: Annotated[Path, typer.Option("--json", help="Where curves are kept.")],
     records: Annotated[Path, typer.Option(help="Where measured plans are kept.")],
     trials: Annotated[int, typer.Option(min=1, help="Of each sampler.")] = 60,
+    long: Annotated[
+        int, typer.Option(min=1, help="Of ours, to see what more trials would find.")
+    ] = 300,
     batch: Annotated[int, typer.Option(min=1, help="Rows of the inputs.")] = 2048,
     precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16.")] = "tf32",
     mode: Annotated[str, typer.Option(help="infer, train or both.")] = "infer",
-    time_limit: Annotated[float, typer.Option(min=1, help="Seconds, asked between curves.")] = 1e9,
+    time_limit: Annotated[
+        float | None, typer.Option(min=1, help="Seconds for everything; no limit if not given.")
+    ] = None,
     together: Annotated[int, typer.Option(min=1, help="Trials that are proposed at a time.")] = 4,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    at_once: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Models side by side, each with worker processes for its trials.",
+            show_default="as many as keep the cores busy",
+        ),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda:N, or cuda for all there are.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the samplers.")] = 0,
 ) -> None:
     """Compare samplers on models, and write how fast each finds what."""
     where = pick_device(device)
+    on_all = where.type == "cuda" and where.index is None
+    count = torch.cuda.device_count() if on_all else 0
+    devices = [f"cuda:{n}" for n in range(count)] or [str(where)]
     names = exact_names(models, batches=[batch], precisions=[precision], mode=mode, seed=0)
-    rows: list[dict[str, Any]] = []
-    if json_file.exists():
-        rows = json.loads(json_file.read_text(encoding="utf-8"))["rows"]
-    start, workers = time.monotonic(), jobs or cores()
-    with Store(records) as store, progress(len(names) * len(_SAMPLERS)) as reporter:
-        kept = store.records()
-        for name in names:
-            done = {row["sampler"] for row in rows if row["workload"] == name}
-            left = [s for s in _SAMPLERS if s not in done]
-            if not left or time.monotonic() - start > time_limit:
-                continue
-            train = Spec.parse(name).train
-            torch.set_float32_matmul_precision(Spec.parse(name).matmul_precision)
-            module, inputs = build_exact(name, where)
-            graphs = captured(module, inputs, train=train)
-            with Farm(name, [str(where)], workers, run="curves") as farm:
-                here = stamp(where)
-                known = {
-                    r.result: r
-                    for r in kept
-                    if (r.workload, r.device, r.torch) == (name, here["device"], here["torch"])
-                }
-                source: Any = Remembering(farm, store, known)
-                for sampler in left:
-                    if time.monotonic() - start > time_limit:
-                        break
-                    # Made anew, so that no sampler gains by what another was told.
-                    problem = ModelProblem(graphs, describe(where), source, training=train)
-                    reporter.working_on(f"{name}, {sampler}")
-                    gains = curve(problem, sampler, trials=trials, seed=seed, batch=together)
-                    how = {"trials": trials, "seed": seed, "together": together}
-                    rows.append({"workload": name, "sampler": sampler, **how, "gains": gains})
-                    json_file.write_text(json.dumps({"rows": rows}, indent=1) + "\n", "utf-8")
-                    best = math.exp(gains[-1]) if gains else 1.0
-                    reporter.finished(f"{name}, {sampler}: {best:.2f}x in {len(gains)} trials")
+    until = math.inf if time_limit is None else time.time() + time_limit
+    asked = {_OURS: max(trials, long), **dict.fromkeys(_OTHERS, trials)}
+    jobs = [
+        Job(
+            name,
+            devices[number % len(devices)],
+            together,
+            records / digest(name),
+            asked,
+            seed,
+            together,
+            until,
+        )
+        for number, name in enumerate(names)
+    ]
+    side_by_side = at_once or max(1, min(len(jobs), round(cores() / together)))
+    rows = _read(json_file)
+    with _pool(side_by_side) as (pool, lines), progress(len(jobs)) as reporter:
+        open_ones: dict[Future[list[dict[str, Any]]], str] = {
+            pool.submit(_run, job, rows): job.workload for job in jobs
+        }
+        while open_ones:
+            done, _ = wait(open_ones, timeout=_TICK)
+            _say_last(lines, reporter.working_on)
+            for future in done:
+                name = open_ones.pop(future)
+                try:
+                    found = future.result()
+                except Exception as error:
+                    reporter.finished(f"{name}: {type(error).__name__}: {error}")
+                    continue
+                rows = [row for row in rows if row["workload"] != name] + found
+                _write(json_file, rows)
+                reporter.finished("\n  ".join(map(_line, found)) or f"{name}: nothing yet")
     say(f"written: {json_file}")
+
+
+@contextmanager
+def _pool(side_by_side: int) -> Iterator[tuple[ProcessPoolExecutor, Any]]:
+    context = spawning()
+    lines = context.Queue()
+    pool = ProcessPoolExecutor(side_by_side, context, _begin, (lines,))
+    try:
+        yield pool, lines
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _say_last(lines: Any, say_it: Any) -> None:
+    last = ""
+    while True:
+        try:
+            last = lines.get_nowait()
+        except queue.Empty:
+            break
+    if last:
+        say_it(last)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    """`zoo:rechub/MMOE@..., local: 300 trials, 1.84x; measured again 60: 1.80x, 300: 1.82x`."""
+    best = math.exp(row["gains"][-1]) if row["gains"] else 1.0
+    again = (
+        f"{mark}: {math.exp(found['gain']):.2f}x"
+        for mark, found in row["confirmed"].items()
+        if found["gain"] is not None
+    )
+    name = f"{row['workload']}, {row['sampler']}"
+    return f"{name}: {len(row['gains'])} trials, {best:.2f}x; measured again {', '.join(again)}"
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    if not file.exists():
+        return []
+    rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    return rows
+
+
+def _write(file: Path, rows: Sequence[dict[str, Any]]) -> None:
+    ordered = sorted(rows, key=lambda row: (row["workload"], row["sampler"]))
+    file.write_text(json.dumps({"rows": ordered}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

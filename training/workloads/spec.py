@@ -18,6 +18,8 @@ from passwright.passes.errors import WorkloadError
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 _MODES = ("infer", "train")
+#: The bits of a float32 that bfloat16 has.
+_UPPER_HALF = -(1 << 16)
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,12 @@ class Spec:
 
 
 def _in_bfloat16(value: torch.Tensor) -> torch.Tensor:
-    """A leaf, as the value is: what is computed from one would be a part of the step."""
+    """A leaf, as the value is: what is computed from one would be a part of the step.
+
+    Rounded towards zero: some models take ids as floating point, and none may grow beyond its table.
+    """
     if not value.is_floating_point():
         return value
-    return value.detach().to(torch.bfloat16).requires_grad_(value.requires_grad)
+    bits = value.detach().float().view(torch.int32) & _UPPER_HALF
+    rounded = bits.view(torch.float32).to(torch.bfloat16)
+    return rounded.requires_grad_(value.requires_grad)

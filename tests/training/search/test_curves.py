@@ -13,7 +13,7 @@ from passwright.scheduler.device import describe_gpu
 from passwright.training.collect_worker import censored
 from passwright.training.model_plan import ModelPlan
 from passwright.training.records import Record, Status
-from passwright.training.search.curves import Remembering, curve
+from passwright.training.search.curve_runs import Curve, Job, Remembering, confirmed, curve, rows_of
 from passwright.training.search.models import ModelProblem
 from passwright.training.store import Store
 from passwright.training.workloads import build
@@ -49,12 +49,51 @@ def test_a_curve_never_falls_and_nothing_is_measured_twice(sampler: str, tmp_pat
         def fresh() -> ModelProblem:
             return ModelProblem(graphs, describe_gpu("NVIDIA H200"), source, training=False)
 
-        gains = curve(fresh(), sampler, trials=6, seed=0, batch=2)
-        assert len(gains) >= 6
-        assert gains == sorted(gains)
-        assert gains[-1] > 0
+        found = curve(fresh(), sampler, trials=6, seed=0, batch=2)
+        assert found.complete
+        assert len(found.gains) == len(found.found) >= 6
+        assert found.gains == sorted(found.gains)
+        assert found.gains[-1] > 0
         assert len(set(farm.asked)) == len(farm.asked) == len(store.records())
         # The same again measures nothing.
         before = len(farm.asked)
-        assert curve(fresh(), sampler, trials=6, seed=0, batch=2) == gains
+        assert curve(fresh(), sampler, trials=6, seed=0, batch=2) == found
         assert len(farm.asked) == before
+
+
+def test_what_was_best_is_known_of_each_trial() -> None:
+    found = Curve()
+    for sequence, gain in ((("a",), 0.1), (("b",), None), (("c",), 0.05), (("d",), 0.3)):
+        found.told(sequence, gain)
+    assert found.gains == [0.1, 0.1, 0.1, 0.3]
+    assert found.found == [("a",), ("a",), ("a",), ("d",)]
+
+
+def test_what_was_found_is_measured_again() -> None:
+    module, inputs = build("own:norm_branches?fields=4", batch=32)
+    farm: Any = FakeFarm()
+    problem = ModelProblem(
+        captured(module, inputs, train=False), describe_gpu("NVIDIA H200"), farm, training=False
+    )
+    one = next(label for label in problem.alphabet if problem.plan_of((label,)).steps)
+    nothing, found = confirmed(problem, farm, [(), (one,)])
+    assert nothing["gain"] == 0.0
+    assert len(found["gains"]) == 3
+    assert found["gain"] == pytest.approx(len(found["steps"]) / 10)
+
+
+@pytest.mark.inductor
+def test_rows_of_a_model_and_the_same_again(tmp_path: Path) -> None:
+    job = Job(NAME, "cpu", 1, tmp_path / "plans", {"local": 4, "random": 3}, together=2)
+    said: list[str] = []
+    rows = rows_of(job, [], said.append)
+    assert [(row["sampler"], row["complete"]) for row in rows] == [
+        ("local", True),
+        ("random", True),
+    ]
+    assert set(rows[0]["confirmed"]) == {"3", str(len(rows[0]["gains"]))}
+    assert any("local: 3 trials" in line for line in said)
+    measured = len(Store(tmp_path / "plans").records())
+    assert rows_of(job, rows) == rows
+    assert rows_of(replace(job, until=0.0), []) == []
+    assert len(Store(tmp_path / "plans").records()) == measured

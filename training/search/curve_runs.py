@@ -1,0 +1,209 @@
+"""Curves of one model: the best gain after each trial of several samplers, and what remains of it.
+
+The best of many measurements is partly the luckiest. So what a curve has found after so many trials is
+measured again, several times, and those figures are compared.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from passwright.scheduler.device import describe
+from passwright.training.farm import Farm
+from passwright.training.measure import stamp
+from passwright.training.model_plan import ModelPlan
+from passwright.training.records import Record
+from passwright.training.search.models import ModelProblem
+from passwright.training.search.problem import STOPPED, TIME_LIMIT
+from passwright.training.search.space import Labels
+from passwright.training.search.study import search
+from passwright.training.store import Store
+from passwright.training.workloads.capture import captured
+from passwright.training.workloads.exact import build_exact
+from passwright.training.workloads.spec import Spec
+
+#: How often what was found is measured again.
+_AGAIN = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """The curves of one workload."""
+
+    workload: str
+    device: str
+    #: Worker processes.
+    jobs: int
+    #: Where its measured plans are kept.
+    directory: Path
+    #: Trials by sampler.
+    trials: dict[str, int]
+    seed: int = 0
+    #: Trials that are proposed at a time.
+    together: int = 4
+    #: Of `time.time`.
+    until: float = math.inf
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """What a row must have been made with, to stand for this."""
+        return {"workload": self.workload, "seed": self.seed, "together": self.together}
+
+
+@dataclass
+class Remembering:
+    """A farm that asks only for what the store does not hold."""
+
+    farm: Farm
+    store: Store
+    known: dict[str, Record] = field(default_factory=dict)
+
+    def records(self, plans: Sequence[ModelPlan], *, seconds: float = 2.0) -> list[Record]:
+        fresh = [plan for plan in plans if plan.key not in self.known]
+        for record in self.farm.records(fresh, seconds=seconds) if fresh else ():
+            self.known[record.result] = record
+            self.store.append([record])
+        return [self.known[plan.key] for plan in plans]
+
+
+@dataclass
+class Curve:
+    """Of each trial the best so far: its gain, and its sequence."""
+
+    gains: list[float] = field(default_factory=list)
+    found: list[Labels] = field(default_factory=list)
+    #: All trials were made.
+    complete: bool = False
+
+    def told(self, sequence: Labels, gain: float | None) -> None:
+        best = self.gains[-1] if self.gains else 0.0
+        better = gain is not None and gain > best
+        self.found.append(sequence if better else self.found[-1] if self.found else ())
+        self.gains.append(gain if better and gain is not None else best)
+
+
+def curve(
+    problem: ModelProblem,
+    sampler: str,
+    *,
+    trials: int,
+    seed: int,
+    batch: int,
+    time_limit: float | None = None,
+    told: Callable[[Curve], None] = lambda _: None,
+) -> Curve:
+    """The curve of one sampler. Raises KeyboardInterrupt where the search was stopped."""
+    found = Curve()
+
+    def note(sequence: Labels, gain: float | None) -> None:
+        found.told(sequence, gain)
+        told(found)
+
+    outcome = search(
+        problem,
+        trials=trials,
+        seed=seed,
+        sampler=sampler,
+        batch=batch,
+        confirm=0,
+        time_limit=time_limit,
+        told=note,
+    )
+    if outcome.why == STOPPED:
+        raise KeyboardInterrupt
+    # A space may have fewer sequences than there are trials; then it is exhausted.
+    found.complete = outcome.why != TIME_LIMIT
+    return found
+
+
+def confirmed(
+    problem: ModelProblem, farm: Farm, sequences: Sequence[Labels]
+) -> list[dict[str, Any]]:
+    """The sequences' gains, measured anew several times; each compile counts as much as the others."""
+    plans = [problem.plan_of(sequence) for sequence in sequences]
+    different = list({plan.key: plan for plan in plans}.values())
+    gains: dict[str, list[float]] = {plan.key: [] for plan in different}
+    for _ in range(_AGAIN):
+        for record in farm.records(different):
+            if record.gain is not None:
+                gains[record.result].append(record.gain)
+    return [
+        {
+            "steps": [step.label for plan in found.plans for step in plan.steps],
+            "gains": gains[found.key] if found.steps else [0.0],
+            "gain": _median(gains[found.key]) if found.steps else 0.0,
+        }
+        for found in plans
+    ]
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def rows_of(
+    job: Job, rows: Sequence[dict[str, Any]], say: Callable[[str], None] = lambda _: None
+) -> list[dict[str, Any]]:
+    """The rows of this workload: those of `rows` that are complete, and the others made anew.
+
+    What was measured before comes from the job's directory. Raises WorkloadError if the workload cannot be
+    had.
+    """
+    done = {row["sampler"]: row for row in rows if _stands(row, job)}
+    if len(done) == len(job.trials) or time.time() > job.until:
+        return list(done.values())
+    spec, device = Spec.parse(job.workload), torch.device(job.device)
+    torch.set_float32_matmul_precision(spec.matmul_precision)
+    module, inputs = build_exact(job.workload, device)
+    graphs = captured(module, inputs, train=spec.train)
+    here = stamp(device)
+    with Store(job.directory) as store, Farm(job.workload, [job.device], job.jobs) as farm:
+        known = {
+            r.result: r
+            for r in store.records()
+            if (r.workload, r.device, r.torch) == (job.workload, here["device"], here["torch"])
+        }
+        source: Any = Remembering(farm, store, known)
+        for sampler, trials in job.trials.items():
+            if sampler in done or time.time() > job.until:
+                continue
+            # Made anew, so that no sampler gains by what another was told.
+            problem = ModelProblem(graphs, describe(device), source, training=spec.train)
+
+            def told(now: Curve, sampler: str = sampler) -> None:
+                say(f"{job.workload}, {sampler}: {len(now.gains)} trials, {_shown(now)}")
+
+            left = None if math.isinf(job.until) else max(1.0, job.until - time.time())
+            how: dict[str, Any] = {"seed": job.seed, "batch": job.together, "time_limit": left}
+            found = curve(problem, sampler, trials=trials, told=told, **how)
+            marks = sorted({min(job.trials.values()), len(found.gains)})
+            ends = [found.found[min(mark, len(found.found)) - 1] for mark in marks]
+            again = confirmed(problem, farm, ends) if found.complete else []
+            done[sampler] = {
+                **job.how,
+                "sampler": sampler,
+                "trials": trials,
+                "complete": found.complete,
+                "gains": [round(gain, 5) for gain in found.gains],
+                "confirmed": dict(zip(map(str, marks), again, strict=False)),
+                "device": here["device"],
+                "torch": here["torch"],
+            }
+    return list(done.values())
+
+
+def _stands(row: dict[str, Any], job: Job) -> bool:
+    same = all(row.get(name) == value for name, value in job.how.items())
+    return same and row["complete"] and row["trials"] == job.trials.get(row["sampler"])
+
+
+def _shown(now: Curve) -> str:
+    return f"{math.exp(now.gains[-1]):.2f}x" if now.gains else "nothing yet"
