@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -59,26 +60,89 @@ def test_what_fails_leaves_nothing_behind() -> None:
 
 
 class _Timer:
+    """Inductor's own."""
+
+    asked = 0
+
     def benchmark_gpu(self, call: object, **_: object) -> float:
+        self.asked += 1
         return 1.0
 
 
-def test_another_timer_serves_where_nothing_can_be_captured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+class _Tuned(_Kernel):
+    """As Inductor's class tunes: by what the timer says of each launcher but those that spill."""
+
+    def bench(self, launcher: str, *_: object) -> float:
+        from torch._inductor.runtime import benchmarking
+
+        if launcher == "spills":
+            return float("inf")
+        return float(benchmarking.benchmarker.benchmark_gpu(lambda: launcher, rep=40))
+
+    def tune(self, *args: object) -> None:
+        found = {launcher: self.bench(launcher, *args) for launcher in self.launchers}
+        self.launchers = [min(found, key=lambda launcher: found[launcher])]
+
+
+@pytest.fixture
+def timer(monkeypatch: pytest.MonkeyPatch) -> _Timer:
+    """Neither a GPU nor Triton is needed."""
     from torch._inductor.runtime import benchmarking
 
     timer = _Timer()
     monkeypatch.setattr(benchmarking, "benchmarker", timer)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(late_tuning, "_seconds", lambda call: call())
-    tune = heuristics.CachingAutotuner.autotune_to_one_config
+    monkeypatch.setattr(heuristics.CachingAutotuner, "autotune_to_one_config", _Tuned.tune)
+    for name in ("synchronize", "Stream", "current_stream", "stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: MagicMock())
+    return timer
+
+
+@pytest.mark.parametrize(
+    ("seconds", "choice"),
+    [
+        ({"a": 3e-6, "b": 2e-6}, "b"),
+        ({"a": 2.01e-6, "b": 2e-6}, "a"),
+        ({"a": 2e-6, "b": 3e-6}, "a"),
+    ],
+)
+def test_configurations_are_compared_by_replays(
+    monkeypatch: pytest.MonkeyPatch, timer: _Timer, seconds: dict[str, float], choice: str
+) -> None:
+    """In rounds, in which now and then something disturbs; of equals it is the first."""
+    calls: list[str] = []
+
+    def launches(call: Callable[[], str]) -> Callable[[], float]:
+        launcher = call()
+
+        def run() -> float:
+            calls.append(launcher)
+            return seconds[launcher] * (1.5 if len(calls) % 7 == 0 else 1.0)
+
+        return run
+
+    monkeypatch.setattr(late_tuning, "_launches", launches)
+    kernel = _Tuned()
+    kernel.launchers = ["spills", "a", "b"]
     with tuned_by_replays():
-        assert heuristics.CachingAutotuner.autotune_to_one_config is not tune
-        assert timer.benchmark_gpu(lambda: 2e-3, rep=40) == 2.0
-        assert timer.benchmark_gpu(lambda: 1 / 0, rep=40) == 1.0
-    assert timer.benchmark_gpu(lambda: 2e-3) == 1.0
-    assert heuristics.CachingAutotuner.autotune_to_one_config is tune
+        heuristics.CachingAutotuner.autotune_to_one_config(kernel)
+    assert kernel.launchers == [choice]
+    assert calls[:4] == ["a", "b", "a", "b"]
+    assert "benchmark_gpu" not in vars(timer)
+    assert heuristics.CachingAutotuner.autotune_to_one_config is _Tuned.tune
+
+
+def test_inductor_times_what_cannot_be_captured(
+    monkeypatch: pytest.MonkeyPatch, timer: _Timer
+) -> None:
+    def fails(_: object) -> None:
+        raise RuntimeError("cannot be captured")
+
+    monkeypatch.setattr(late_tuning, "_launches", fails)
+    kernel = _Tuned()
+    with tuned_by_replays():
+        heuristics.CachingAutotuner.autotune_to_one_config(kernel)
+    assert kernel.launchers == ["a"]
+    assert timer.asked == 2
 
 
 def test_what_is_timed_in_a_compile_is_timed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,10 +182,14 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_compiled_kernel_is_tuned_later_and_by_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned = _counted(monkeypatch)
     seconds: list[float] = []
-    measure = late_tuning._seconds
-    monkeypatch.setattr(
-        late_tuning, "_seconds", lambda call: seconds.append(measure(call)) or seconds[-1]
-    )  # type: ignore[func-returns-value]
+    compared = late_tuning.compared
+
+    def noted(runs: list[Callable[[], float]]) -> list[float]:
+        found = compared(runs)
+        seconds.extend(found)
+        return found
+
+    monkeypatch.setattr(late_tuning, "compared", noted)
     x = torch.randn(1 << 20, device="cuda")
     torch._dynamo.reset()
     with fresh_cache():
