@@ -199,8 +199,10 @@ def tune(
     Without a budget, the predicted plans are measured. With one, worker processes search for better ones
     first; the best are then compared with default compile, as the predicted ones are.
     """
+    import time
     from functools import partial
 
+    started = time.monotonic()
     from passwright.scheduler.commands.console import seconds_of
     from passwright.scheduler.commands.tune import tune_command
 
@@ -210,9 +212,16 @@ def tune(
         _search, model, batch=batch, seed=seed, device=device, train=train, records=records
     )
     seconds = seconds_of(budget, "--budget") if budget else 0.0
-    raise typer.Exit(
-        tune_command(subject, chosen, again=again, as_json=as_json, budget=seconds, search=search)
+    code = tune_command(
+        subject,
+        chosen,
+        again=again,
+        as_json=as_json,
+        budget=seconds,
+        search=search,
+        started=started,
     )
+    raise typer.Exit(code)
 
 
 def _search(

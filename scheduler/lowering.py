@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from torch import fx
@@ -42,7 +43,34 @@ def plan_below(scheduler: Scheduler, gm: fx.GraphModule, inputs: Sequence[Any]) 
     return list(plans)
 
 
-def _lower(gm: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
+def kernels_below(gm: fx.GraphModule, inputs: Sequence[Any]) -> dict[str, int]:
+    """How many kernels default Inductor makes of a graph of Dynamo, in the "forward" and in the "backward".
+
+    Known when kernels are fused, so that no code is made: for graphs of thousands of kernels, which would
+    compile for hours. Must be called where a backend is. Raises what Inductor raises.
+    """
+    import torch._functorch.config as functorch
+
+    found: dict[str, int] = {}
+
+    def count(nodes: list[Any], backward: bool) -> None:
+        from torch._inductor.scheduler import NopKernelSchedulerNode
+
+        name = "backward" if backward else "forward"
+        found[name] = sum(not isinstance(node, NopKernelSchedulerNode) for node in nodes)
+
+    with eager_backward(), functorch.patch("enable_autograd_cache", False):
+        compile_with_inductor(clone_for_compile(gm), inputs, inner=partial(_lower, seen=count))
+    return found
+
+
+def _lower(
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    seen: Callable[[list[Any], bool], None] = lambda *_: None,
+    **how: Any,
+) -> Any:
     """Stands in for Inductor's compile of one graph: ends when kernels are fused."""
     ours = option(AFTER_HOOK)
     reached = False
@@ -50,7 +78,8 @@ def _lower(gm: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
     def stop(nodes: list[Any]) -> list[Any]:
         nonlocal reached
         if ours is not None:
-            ours(nodes)
+            nodes = ours(nodes)
+        seen(nodes, bool(how.get("is_backward")))
         reached = True
         raise _Lowered
 

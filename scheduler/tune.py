@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import fx
 from passwright.passes.address import digest
 from passwright.passes.graph import GraphView
 from passwright.passes.verify import sample_inputs
+from passwright.scheduler.allowance import ROUND, Allowance
 from passwright.scheduler.choices import UNKNOWN, worth_measuring
 from passwright.scheduler.compiler import Compiler
 from passwright.scheduler.device import describe
@@ -74,13 +75,17 @@ def tune_graph(
     *,
     again: bool = False,
     proposals: Sequence[Plan] = (),
+    deadline: float = math.inf,
     observe: Callable[[Tuned], None] | None = None,
 ) -> Callable[..., Any]:
     """Compiles the variants, measures them on random inputs, stores and returns the fastest.
 
-    Plans come first, those of `proposals` that are for this graph among them; then settings of Inductor
+    Plans come first, those of `proposals` that are for this graph before others; then settings of Inductor
     are tried on top of the fastest of them. A graph that was tuned before is not measured again unless
     `again`. `observe` is told what was found.
+
+    After `deadline` (by `time.monotonic`) no variant is begun, nor is one that may not be compiled and
+    measured by then, to judge by the slowest so far. Default compile and one plan are compared in any case.
     """
     scheduler = compiler.scheduler
     view = GraphView(gm.graph)
@@ -92,12 +97,13 @@ def tune_graph(
         rewritten, plan = compiler.plan(gm, example_inputs)
         return compiler.compile(rewritten, example_inputs, plan)
     start = time.perf_counter()
-    bench = _Bench(compiler, gm, example_inputs, training, again)
+    bench = _Bench(compiler, gm, example_inputs, training, again, Allowance(deadline))
     # A backward that compiles when it first runs, as they usually do, would clash with the compile
     # that we are in the middle of, or wait for it for ever in a GPU's thread.
     with eager_backward():
-        variants = bench.plans()
+        variants = bench.default()
         variants += bench.proposed([p for p in proposals if p.fingerprint == view.fingerprint])
+        variants += bench.predicted(unlike=variants)
     best, comparison = bench.fastest(variants)
     if best.plan.later:
         with eager_backward():
@@ -123,9 +129,10 @@ class _Bench:
     training: bool
     #: Plans are made anew, whatever was kept from an earlier measurement.
     again: bool = False
+    allowance: Allowance = field(default_factory=Allowance)
 
-    def plans(self) -> list[Variant]:
-        """Doing nothing first; then every different plan that compiles."""
+    def default(self) -> list[Variant]:
+        """Doing nothing, and nothing else."""
         ops = sum(n.op not in ("placeholder", "output", "get_attr") for n in self.gm.graph.nodes)
         nothing = Plan(
             GraphView(self.gm.graph).fingerprint,
@@ -136,37 +143,48 @@ class _Bench:
             origin="measured",
             later=False,
         )
-        default = self.compiler.default(clone_for_compile(self.gm), self.inputs)
-        found = [Variant(DEFAULT, nothing, default)]
+        with self.allowance.spent():
+            default = self.compiler.default(clone_for_compile(self.gm), self.inputs)
+        return [Variant(DEFAULT, nothing, default)]
+
+    def predicted(self, unlike: Sequence[Variant]) -> list[Variant]:
+        """Every plan of the gain model that compiles and differs from those."""
+        found: list[Variant] = []
         scheduler = self.compiler.scheduler
         usual = scheduler.settings
-        seen: set[tuple[str, ...]] = set()
+        seen = {_labels(variant.plan) for variant in unlike[1:]}
         for name, step, plan_gain in (
             ("predicted", usual.min_gain, usual.min_plan_gain),
             ("bold", _BOLD, _BOLD),
         ):
+            if not self.allowance.has_room(len(unlike) + len(found)):
+                break
             settings = replace(usual, mode="predict", min_gain=step, min_plan_gain=plan_gain)
             planning = replace(scheduler, settings=settings)
             if self.again:
                 planning = replace(planning, store=Forgetful(scheduler.store.directory))
             planner = replace(self.compiler, scheduler=planning)
-            rewritten, plan = planner.plan(self.gm, self.inputs)
-            labels = tuple(step.label for step in plan.steps) if plan else ()
-            if plan is not None and labels not in seen and (labels or usual.levels != "torch"):
-                seen.add(labels)
-                found += self._compiled(name, rewritten, plan)
+            with self.allowance.spent():
+                rewritten, plan = planner.plan(self.gm, self.inputs)
+                labels = _labels(plan) if plan else ()
+                if plan is not None and labels not in seen and (labels or usual.levels != "torch"):
+                    seen.add(labels)
+                    found += self._compiled(name, rewritten, plan)
         return found
 
     def proposed(self, plans: Sequence[Plan]) -> list[Variant]:
         """Plans from elsewhere, replayed on the graph."""
         found: list[Variant] = []
         for number, plan in enumerate(plans, 1):
+            if not self.allowance.has_room(1 + len(found)):
+                break
             scheduler = replace(self.compiler.scheduler, given=plan)
-            module, replayed = replace(self.compiler, scheduler=scheduler).plan(
-                self.gm, self.inputs
-            )
-            if replayed is not None and replayed.steps:
-                found += self._compiled(f"searched {number}", module, replayed)
+            with self.allowance.spent():
+                module, replayed = replace(self.compiler, scheduler=scheduler).plan(
+                    self.gm, self.inputs
+                )
+                if replayed is not None and replayed.steps:
+                    found += self._compiled(f"searched {number}", module, replayed)
         return found
 
     def choices(self, best: Variant) -> list[Variant]:
@@ -186,9 +204,12 @@ class _Bench:
         replaying = replace(compiler, scheduler=replace(compiler.scheduler, given=best.plan))
         found = [best]
         for choice in open_ones[: settings.tune_choices]:
+            if not self.allowance.has_room(1 + len(found)):
+                break
             plan = best.plan.replaced(steps=(*best.plan.steps, choice.step(UNKNOWN)))
-            module, _ = replaying.plan(self.gm, self.inputs)
-            found += self._compiled(f"{best.name} + {choice.name}", module, plan)
+            with self.allowance.spent():
+                module, _ = replaying.plan(self.gm, self.inputs)
+                found += self._compiled(f"{best.name} + {choice.name}", module, plan)
         return found
 
     def _compiled(self, name: str, module: fx.GraphModule, plan: Plan) -> list[Variant]:
@@ -212,7 +233,10 @@ class _Bench:
         if len(variants) < 2:
             return variants[0], None
         scheduler = self.compiler.scheduler
-        comparison = measure(variants, self.gm, self.inputs, self.training, scheduler)
+        seconds = min(scheduler.settings.tune_seconds, max(ROUND, self.allowance.left))
+        comparison = measure(
+            variants, self.gm, self.inputs, self.training, scheduler, seconds=seconds
+        )
         return _winner(variants, comparison, unless), comparison
 
 
@@ -222,8 +246,11 @@ def measure(
     example_inputs: Sequence[Any],
     training: bool,
     scheduler: Scheduler,
+    *,
+    seconds: float,
 ) -> Comparison:
-    """Interleaved runs of all variants on one set of inputs that is nobody's but ours."""
+    """Interleaved runs of all variants on one set of inputs that is nobody's but ours, for so many seconds
+    at most."""
     settings = scheduler.settings
     inputs = sample_inputs(gm, example_inputs)
     steps = {v.name: graph_step(v.compiled, inputs, training=training) for v in variants}
@@ -235,9 +262,13 @@ def measure(
             steps,
             baseline=DEFAULT,
             device=device,
-            time_limit=settings.tune_seconds,
+            time_limit=seconds,
             seed=settings.seed,
         )
+
+
+def _labels(plan: Plan) -> tuple[str, ...]:
+    return tuple(step.label for step in plan.steps)
 
 
 def _winner(

@@ -18,6 +18,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from passwright.passes.compare import Distance, Triple, distances, other_values
+from passwright.training.widened import widened
+
+#: Positional arguments, or keyword arguments.
+Inputs = tuple[Any, ...] | dict[str, Any]
 
 #: Runs with shaken parameters.
 _SHAKEN = 8
@@ -49,37 +53,48 @@ class Agreement:
 
 def without_dropout(module: nn.Module) -> nn.Module:
     """Sets every dropout rate to 0, since runs that draw other numbers cannot be compared."""
+    for layer, name in list(_rates(module)):
+        setattr(layer, name, 0.0)
+    return module
+
+
+def has_dropout(module: nn.Module) -> bool:
+    """Whether `without_dropout` changes the module, and with it the graphs that Dynamo makes of it: they
+    hold the rates, also where nothing is dropped."""
+    return any(repr(getattr(layer, name)) != "0.0" for layer, name in _rates(module))
+
+
+def _rates(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """The attributes of layers that are rates of dropout."""
     for layer in module.modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd):
-            layer.p = 0.0
-        attributes: dict[str, Any] = dict(vars(layer))
-        for name, value in attributes.items():
+            yield layer, "p"
+        for name, value in vars(layer).items():
             if "dropout" in name and isinstance(value, float):
-                setattr(layer, name, 0.0)
-    return module
+                yield layer, name
 
 
 def observe(
     module: nn.Module,
     run: Callable[..., Any],
-    inputs: tuple[Any, ...],
+    inputs: Inputs,
     *,
     train: bool,
     seed: int = 0,
 ) -> Observation:
-    """Outputs of `run(*inputs)`, which is the module or was compiled from it, and its gradients.
+    """Outputs of `run` on the inputs, which is the module or was compiled from it, and its gradients.
 
     Gradients are of the outputs weighted by normal numbers that depend on the seed alone. They are
     left in no parameter.
     """
     if not train:
         with torch.no_grad():
-            return Observation(_tensors(run(*inputs)), {})
+            return Observation(_tensors(_called(run, inputs)), {})
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
     given = (v for v in pytree.tree_leaves(inputs) if isinstance(v, Tensor) and v.requires_grad)
-    wanted = parameters | {f"of input {number}": value for number, value in enumerate(given)}
+    wanted = parameters | {f"input {number}": value for number, value in enumerate(given)}
     with torch.enable_grad():
-        outputs = _tensors(run(*inputs))
+        outputs = _tensors(_called(run, inputs))
         generator = torch.Generator().manual_seed(seed)
         results = [output for output in outputs if output.requires_grad]
         weights = [
@@ -97,14 +112,17 @@ def observe(
     return Observation(tuple(output.detach() for output in outputs), gradients)
 
 
-def oracle(
-    module: nn.Module, inputs: tuple[Any, ...], *, train: bool, seed: int = 0
-) -> Observation | None:
+def _called(run: Callable[..., Any], inputs: Inputs) -> Any:
+    return run(**inputs) if isinstance(inputs, Mapping) else run(*inputs)
+
+
+def oracle(module: nn.Module, inputs: Inputs, *, train: bool, seed: int = 0) -> Observation | None:
     """The same in float64; None where the module does not run in it, or cannot be copied."""
     try:
         double = _copied(module).double()
         wide = pytree.tree_map_only(Tensor, _wide, inputs)
-        return observe(double, double, wide, train=train, seed=seed)
+        with widened():
+            return observe(double, double, wide, train=train, seed=seed)
     except Exception:  # the model is somebody else's code
         return None
 
@@ -116,9 +134,7 @@ def _wide(value: Tensor) -> Tensor:
     return value.detach().double().requires_grad_(value.requires_grad)
 
 
-def shaken(
-    module: nn.Module, inputs: tuple[Any, ...], *, train: bool, seed: int = 0
-) -> list[Observation]:
+def shaken(module: nn.Module, inputs: Inputs, *, train: bool, seed: int = 0) -> list[Observation]:
     """The float64 run again, several times, with every parameter off by a rounding: to its type, or
     on a GPU to the one in which torch may multiply.
 
@@ -171,6 +187,7 @@ def agreement(
         if other:
             return Agreement(False, other, oracle=reference is not None)
     worst: dict[bool, Distance] = {}
+    found = [triple for triple in found if _has_distance(triple)]
     apart = [_of_sums(distance, expected) for distance in distances(found, random=False)]
     if reference is not None and any(d.error > d.allowed for d in apart):
         apart = _conditioned(apart, reference, shake())
@@ -186,6 +203,11 @@ def agreement(
             f" {furthest.allowed:.1e} is allowed"
         )
     return Agreement(ok, sentence, outputs, gradients, reference is not None)
+
+
+def _has_distance(triple: Triple) -> bool:
+    """Whole numbers and truth values are equal, or they are not."""
+    return triple.expected.is_floating_point() or triple.expected.is_complex()
 
 
 def _of_sums(distance: Distance, expected: Observation) -> Distance:
@@ -206,7 +228,8 @@ def _conditioned(
     jumps: dict[str, float] = {}
     for run in runs:
         # The reference stands in for eager, so that the error is that of the shaken run.
-        for distance in distances(list(_triples(reference, run, reference)), random=False):
+        shaken_ones = filter(_has_distance, _triples(reference, run, reference))
+        for distance in distances(list(shaken_ones), random=False):
             name = distance.triple.name
             jumps[name] = max(jumps.get(name, 0.0), distance.error)
     return [replace(d, allowed=max(d.allowed, 2 * jumps.get(d.triple.name, 0.0))) for d in apart]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,9 +53,15 @@ Search = Callable[[float, Callable[[str], None]], Sequence[Sequence[Plan]]]
 
 
 def tune_model(
-    subject: Subject, settings: Settings, *, again: bool, proposals: Sequence[Plan] = ()
+    subject: Subject,
+    settings: Settings,
+    *,
+    again: bool,
+    proposals: Sequence[Plan] = (),
+    deadline: float = math.inf,
 ) -> list[TunedGraph]:
-    """Tunes every graph that Dynamo makes of the model. Errors of the compile pass through."""
+    """Tunes every graph that Dynamo makes of the model, as `tune_graph` does. Errors of the compile pass
+    through."""
     compiler = Compiler(Scheduler.of(settings))
     graphs: list[TunedGraph] = []
 
@@ -61,7 +69,13 @@ def tune_model(
         seen: list[Tuned] = []
         with collect_plans() as plans:
             compiled = tune_graph(
-                compiler, gm, inputs, again=again, proposals=proposals, observe=seen.append
+                compiler,
+                gm,
+                inputs,
+                again=again,
+                proposals=proposals,
+                deadline=deadline,
+                observe=seen.append,
             )
         # The first plan is that of this graph; those of ATen-IR come while it compiles.
         chosen = (seen[-1].best.plan, seen[-1].path) if seen else (plans[0].plan, plans[0].path)
@@ -81,18 +95,27 @@ def tune_command(
     as_json: bool,
     budget: float = 0.0,
     search: Search | None = None,
+    started: float | None = None,
 ) -> int:
-    """Tunes and prints; the exit code is 1 if the model does not compile. With a budget in seconds, plans
-    are searched first."""
+    """Tunes and prints; the exit code is 1 if the model does not compile.
+
+    With a budget in seconds, plans are searched first, and of them and the predicted ones so many are
+    compared as there is time for. It counts from `started` on (by `time.monotonic`), or from now.
+    """
+    started = time.monotonic() if started is None else started
+    deadline = started + budget if budget else math.inf
     with progress(1) as report:
         try:
             proposals: list[Plan] = []
             if budget and search is not None:
                 report.working_on(f"searching plans for {subject.name}")
-                proposals = [plan for plans in search(budget, report.working_on) for plan in plans]
+                found = search(deadline - time.monotonic(), report.working_on)
+                proposals = [plan for plans in found for plan in plans]
             report.working_on(f"compiling and measuring {subject.name}")
             again = again or bool(budget)
-            graphs = tune_model(subject, settings, again=again, proposals=proposals)
+            graphs = tune_model(
+                subject, settings, again=again, proposals=proposals, deadline=deadline
+            )
         except PasswrightError:
             raise
         except Exception as error:

@@ -347,7 +347,7 @@ def test_tune_with_a_budget_measures_what_was_searched_as_well(
     monkeypatch.setattr("passwright.training.tune_search.best_plans", best_plans)
     arguments = ("tune", f"{models}:make", "--batch", "64", "--set", "tune_seconds=1")
     (graph,) = run_json(*arguments, "--budget", "2m")["graphs"]
-    assert asked == [(f"{models}:make", 120.0)]
+    assert asked == [(f"{models}:make", pytest.approx(120.0, abs=5.0))]
     assert {"default", "predicted", "searched 1"} <= graph["variants"].keys()
     assert graph["measured_now"]
     wrong = run(*arguments, "--budget", "soon")

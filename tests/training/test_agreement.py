@@ -102,7 +102,7 @@ def test_nan_and_other_shapes_are_found(model: Model) -> None:
 def test_without_a_float64_run_eager_counts(model: Model) -> None:
     class Single(Model):
         def forward(self, x: Tensor) -> dict[str, Tensor]:
-            return super().forward(x.float())
+            return super().forward(torch.from_numpy(x.numpy().astype("float32")))
 
     single = Single()
     assert oracle(single, (X,), train=False) is None
@@ -185,3 +185,15 @@ def test_a_model_of_lower_precision_is_shaken_as_much_as_it_rounds() -> None:
         offs[dtype] = max(float((run.outputs[0] - exact.outputs[0]).abs().max()) for run in runs)
     assert offs[torch.float32] < 1e-5
     assert 1e-3 < offs[torch.bfloat16] < 1e-1
+
+
+def test_whole_numbers_among_the_outputs_must_be_equal() -> None:
+    def counts(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, (x > 0).sum(dim=0)
+
+    model = nn.Identity()
+    exact = observe(model, lambda x: counts(x.double()), (X,), train=False)
+    expected = observe(model, counts, (X,), train=False)
+    off = observe(model, lambda x: (x * 2, (x > 0).sum(dim=0) + 1), (X,), train=False)
+    assert agreement(expected, expected, exact).ok
+    assert agreement(expected, off, exact).sentence == "output 1 has other values"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from functools import partial
 
 import collecting
@@ -42,3 +43,23 @@ def test_a_bad_plan_costs_one_record(what: str) -> None:
         Status.MEASURED,
     ]
     assert found[1].why
+
+
+def test_what_is_not_done_in_time_is_left_out() -> None:
+    plans = [ModelPlan(key=key, by="search") for key in ("a", "hang 1", "hang 2", "b")]
+    with farm(patience=60.0) as workers:
+        workers.records(plans[:1])  # so that two workers are there
+        start = time.monotonic()
+        found = workers.records(plans, within=2.0)
+        assert time.monotonic() - start < 5.0
+        # Nobody got to the last one, and nothing is said about those that were cut off.
+        assert [r.result for r in found] == ["a"]
+        assert [r.result for r in workers.records(plans[3:], within=30.0)] == ["b"]
+        assert workers.records(plans, within=0.0) == []
+
+
+def test_a_plan_that_is_late_by_itself_is_censored() -> None:
+    with farm(patience=1.0) as workers:
+        [found] = workers.records([ModelPlan(key=collecting.HANG, by="search")], within=60.0)
+    assert found.status == Status.CENSORED
+    assert "longer than it may" in found.why

@@ -58,7 +58,7 @@ def search(
     storage: str | BaseStorage = "",
     seed: int = 0,
     sampler: str = "local",
-    time_limit: float | None = None,
+    time_limit: float | Callable[[], float] | None = None,
     name: str = "passwright",
     slots: int = 12,
     repeats: int = 1,
@@ -72,7 +72,8 @@ def search(
     """Measures `trials` sequences in all, doing nothing among them, and confirms the best.
 
     `storage` is "" for memory, a path for a journal file (one host) or `postgresql://...` (several);
-    `sampler` one of `SAMPLERS`; `time_limit` in seconds, for this call, asked before each measurement.
+    `sampler` one of `SAMPLERS`; `time_limit` in seconds, for this call, asked before each measurement; or
+    a function that says how many are left.
     `slots` and `repeats` bound a sequence (`space.py`). `batch` sequences are measured by one call.
     The `confirm` best are measured again (0: none, as for a worker that only helps); what gains
     less than `min_gain` is not better than doing nothing. `noise` is the standard deviation of one measured
@@ -96,14 +97,21 @@ def search(
             release_abandoned(study, space)
             run.import_known(known or {})
             run.enqueue_starts()
-            deadline = math.inf if time_limit is None else start + time_limit
-            why = run.go(worker.name, trials, batch, deadline)
+            why = run.go(worker.name, trials, batch, _clock(time_limit, start))
         best = [item for item in run.read().ranking() if item[0] and item[1] > 0.0][:confirm]
         again = problem.confirm([sequence for sequence, _ in best]) if best else []
         confirmed = [(*item, now) for item, now in zip(best, again, strict=True)]
     except KeyboardInterrupt:
         why = STOPPED
     return _outcome(run.read(), confirmed, confirm > 0 and why != STOPPED, min_gain, why, start)
+
+
+def _clock(limit: float | Callable[[], float] | None, start: float) -> Callable[[], float]:
+    """Says how many seconds are left."""
+    if callable(limit):
+        return limit
+    deadline = math.inf if limit is None else start + limit
+    return lambda: deadline - time.monotonic()
 
 
 def _outcome(
@@ -194,14 +202,14 @@ class _Run:
 
     # ---- trials
 
-    def go(self, worker: str, trials: int, batch: int, deadline: float) -> str:
+    def go(self, worker: str, trials: int, batch: int, seconds_left: Callable[[], float]) -> str:
         """Measures until something ends it; why it ended."""
         while True:
             ledger = self.read()
             left = trials - ledger.finished - ledger.running
             if left <= 0:
                 return TRIALS
-            if time.monotonic() >= deadline:
+            if seconds_left() <= 0:
                 return TIME_LIMIT
             asked: list[tuple[Trial, Labels]] = []
             try:
