@@ -1,7 +1,8 @@
 """Random sequences of rewrites on random graphs: whatever a planner might do must keep the meaning.
 
 A failure is a wrong value, gradient, stride or alias, a crash, a graph that does not lint, or a new
-guard on a symbolic size. A refused step is none. The same seed does the same everywhere.
+guard on a symbolic size. A refused step is none. The same seed does the same everywhere. How a graph
+is compared with what it was is a `Trial`: by default it runs as it is; others may compile it.
 """
 
 from __future__ import annotations
@@ -20,14 +21,52 @@ from passwright.passes.conformance_values import Unfit, disagreement
 from passwright.passes.errors import FaultyRewrite, IllegalRewrite
 from passwright.passes.graph import GraphView
 from passwright.passes.matching import Rewriter
+from passwright.passes.pattern import Direction
 from passwright.passes.random_graphs import RandomGraph, random_graph
 from passwright.passes.sketch import snapshot
 from passwright.passes.table import PatternTable, default_table
 
 #: Longest sequence; patterns that undo each other would go on for ever.
-_LIMIT = 120
+LIMIT = 120
 #: Random graphs are conditioned worse than models; a wrong rewrite is off by far more.
-_LENIENCY = 4.0
+LENIENCY = 4.0
+
+
+#: Says what is wrong with the rewritten graph, in words, or nothing; raises TorchFails.
+Check = Callable[[RandomGraph, fx.GraphModule], str]
+
+
+class TorchFails(Exception):
+    """The untouched graph does not pass the check either, so that it says nothing about the steps."""
+
+
+def as_it_is(graph: RandomGraph, module: fx.GraphModule) -> str:
+    """Runs the rewritten graph op by op on all inputs of the original."""
+    for inputs in graph.inputs:
+        try:
+            found = disagreement(graph.module, module, inputs, leniency=LENIENCY, seed=graph.seed)
+        except Unfit:
+            continue
+        if found:
+            return found
+    return ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How graphs grow, which steps are taken, and how what comes out is compared with the original."""
+
+    grow: Callable[[int], RandomGraph] = random_graph
+    check: Check = as_it_is
+    #: Numbers of steps of which one is drawn; candidates may run out earlier.
+    lengths: tuple[int, ...] = (1, 3, 8, LIMIT)
+    #: The chance that a horizontal step is taken where there is one.
+    horizontal: float = 0.0
+    #: Most replays while a failure is made small.
+    replays: int = 1000
+
+
+EAGER = Trial()
 
 
 @dataclass(frozen=True)
@@ -51,17 +90,19 @@ class Walk:
     refused: Counter[str] = field(default_factory=Counter)
     #: What is wrong, in words; empty where all is well.
     failure: str = ""
+    #: What is wrong with the untouched graph too, where the check found something.
+    excused: str = ""
 
 
 class _Failed(Exception):
     pass
 
 
-def walk(seed: int, table: PatternTable | None = None, *, longest: int = _LIMIT) -> Walk:
+def walk(seed: int, table: PatternTable | None = None, trial: Trial = EAGER) -> Walk:
     """Grows the graph of this seed, applies candidates at random, and compares."""
-    graph = random_graph(seed)
+    graph = trial.grow(seed)
     draw, done = random.Random(seed), Walk(seed)
-    length = draw.choice([1, 3, 8, longest])
+    length = draw.choice(trial.lengths)
 
     def steps(rewriter: Rewriter) -> None:
         refused: set[tuple[str, str, str]] = set()
@@ -72,6 +113,8 @@ def walk(seed: int, table: PatternTable | None = None, *, longest: int = _LIMIT)
             left = [c for c in candidates if c.order not in refused]
             if not left and draw.random() < 0.5:
                 return
+            if trial.horizontal and draw.random() < trial.horizontal:
+                left = [c for c in left if c.pattern.direction is Direction.HORIZONTAL] or left
             chosen = draw.choice(left) if left else rewriter.sweep()
             step = Step(chosen.label, chosen.anchor, chosen.key)
             before = None
@@ -92,11 +135,19 @@ def walk(seed: int, table: PatternTable | None = None, *, longest: int = _LIMIT)
             if not left:
                 return
 
-    done.failure = _attempt(graph, table or default_table(), steps)
+    try:
+        done.failure = _attempt(graph, table or default_table(), steps, trial.check)
+    except TorchFails as excuse:
+        done.excused = str(excuse)
     return done
 
 
-def replay(graph: RandomGraph, steps: Sequence[Step], table: PatternTable | None = None) -> str:
+def replay(
+    graph: RandomGraph,
+    steps: Sequence[Step],
+    table: PatternTable | None = None,
+    trial: Trial = EAGER,
+) -> str:
     """Applies these steps, as far as they are still found, and compares; what is wrong."""
 
     def apply(rewriter: Rewriter) -> None:
@@ -111,31 +162,49 @@ def replay(graph: RandomGraph, steps: Sequence[Step], table: PatternTable | None
                     continue
             _check_reports(rewriter)
 
-    return _attempt(graph, table or default_table(), apply)
+    try:
+        return _attempt(graph, table or default_table(), apply, trial.check)
+    except TorchFails:
+        return ""
 
 
-def shrink(failed: Walk, table: PatternTable | None = None) -> tuple[RandomGraph, list[Step], str]:
+def shrink(
+    failed: Walk, table: PatternTable | None = None, trial: Trial = EAGER
+) -> tuple[RandomGraph, list[Step], str]:
     """A smaller graph and fewer steps that still fail, and how."""
-    graph, steps, failure = random_graph(failed.seed), list(failed.steps), failed.failure
-    if not replay(graph, steps, table):
+    graph = trial.grow(failed.seed)
+    steps, failure = list(failed.steps), failed.failure
+    left = trial.replays
+
+    def fails(graph: RandomGraph, steps: Sequence[Step]) -> str:
+        nonlocal left
+        left -= 1
+        return replay(graph, steps, table, trial) if left >= 0 else ""
+
+    if not fails(graph, steps):
         return graph, steps, failure
-    position = len(steps) - 1
-    while position >= 0:
-        fewer = steps[:position] + steps[position + 1 :]
-        found = replay(graph, fewer, table)
-        if found:
-            steps, failure = fewer, found
-        position -= 1
+    size = len(steps)
+    while size and left > 0:  # halves, then quarters, and in the end each step alone
+        size = (size + 1) // 2
+        for start in reversed(range(0, len(steps), size)):
+            fewer = steps[:start] + steps[start + size :]
+            found = fails(graph, fewer)
+            if found:
+                steps, failure = fewer, found
+        if size == 1:
+            break
     for smaller in _smaller(graph):
-        found = replay(smaller, steps, table)
+        found = fails(smaller, steps)
         if found:
             return smaller, steps, found
     return graph, steps, failure
 
 
-def _attempt(graph: RandomGraph, table: PatternTable, apply: Callable[[Rewriter], None]) -> str:
+def _attempt(
+    graph: RandomGraph, table: PatternTable, apply: Callable[[Rewriter], None], check: Check
+) -> str:
     """Applies steps to the graph and compares with what it was; what is wrong, or nothing."""
-    original, module = graph.module, copy.deepcopy(graph.module)
+    module = copy.deepcopy(graph.module)
     guards = _guards(graph)
     try:
         with quiet():
@@ -152,14 +221,7 @@ def _attempt(graph: RandomGraph, table: PatternTable, apply: Callable[[Rewriter]
         return f"crash: {error!r}"
     if _guards(graph) != guards:
         return f"guards were added: {_guards(graph)[len(guards) :]}"
-    for inputs in graph.inputs:
-        try:
-            found = disagreement(original, module, inputs, leniency=_LENIENCY, seed=graph.seed)
-        except Unfit:
-            continue
-        if found:
-            return found
-    return ""
+    return check(graph, module)
 
 
 def _check_reports(rewriter: Rewriter) -> None:

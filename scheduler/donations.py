@@ -1,4 +1,4 @@
-"""Keeps a backward from writing over what is still needed.
+"""Keeps results and what is saved for a backward on memory of their own.
 
 AOTAutograd gives what it saved for the backward away: the backward may write over it. In torch 2.11 and
 2.13 it does so too readily, with stock `torch.compile` as well.
@@ -10,45 +10,60 @@ AOTAutograd gives what it saved for the backward away: the backward may write ov
 - It does not ask whether two saved tensors lie on the same memory, as a batch and its parts may: gradients
   are wrong then.
 
+And where a copy was taken out, a result lies on what is saved. Whoever changes it in place before the
+backward changes gradients, and no version counter notices.
+
 Steps that batch ops make a batch of what were tensors of their own, and would bring this upon models that
-are right without them. So graphs with steps give nothing away. That costs a buffer here and there.
+are right without them. So graphs with steps give nothing away, and their results stay copies where they are
+written so. That costs a buffer here and there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import fx
 
 if TYPE_CHECKING:
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
-#: Inductor's hooks for the joint graph of forward and backward, and for each of them later on.
-BEFORE, AFTER = "joint_custom_post_pass", "post_grad_custom_pre_pass"
+#: Inductor's hooks before it works on the joint graph of forward and backward, and after it has worked on
+#: one of them.
+BEFORE, AFTER = "joint_custom_pre_pass", "post_grad_custom_post_pass"
 #: Torch's cache of compiled backwards does not know what these may write over; but it knows the passes.
-_NAME = "passwright gives nothing away"
+_NAME = "passwright gives nothing away, and keeps copies"
 
 
 class Donations:
-    """Withholds what is saved for the backward, from the joint graph on until `restore`."""
+    """Withholds what is saved for the backward, and keeps results copies, until `restore`."""
 
     def __init__(self) -> None:
-        self._before: bool | None = None
+        self._undo: list[Callable[[], None]] = []
 
     def withhold(self) -> None:
         import torch._functorch.config as config
+        import torch._inductor.fx_passes.post_grad as post_grad_passes
 
-        if self._before is None:
-            self._before = config.donated_buffer
+        if self._undo:
+            return
+        post_grad: Any = post_grad_passes
+        donated, same = config.donated_buffer, post_grad.same_meta
+
+        def undo() -> None:
+            config.donated_buffer = donated
+            post_grad.same_meta = same
+
+        self._undo.append(undo)
         config.donated_buffer = False
+        # Asked whether a copy is the same as its source, and may be taken out.
+        post_grad.same_meta = lambda node, source: not _is_result(node) and same(node, source)
 
     def restore(self) -> None:
-        import torch._functorch.config as config
-
-        if self._before is not None:
-            config.donated_buffer, self._before = self._before, None
+        while self._undo:
+            self._undo.pop()()
 
     @contextmanager
     def withheld(self) -> Iterator[None]:
@@ -73,3 +88,20 @@ class Donations:
             BEFORE: graph_pass(before, lambda: _NAME),
             AFTER: graph_pass(after, lambda: _NAME),
         }
+
+
+def _is_result(node: fx.Node) -> bool:
+    """A copy that is returned, or of which views are."""
+    return node.target is torch.ops.aten.clone.default and _reaches_output(node)
+
+
+def _reaches_output(node: fx.Node) -> bool:
+    return any(
+        user.op == "output" or (_is_view(user) and _reaches_output(user)) for user in node.users
+    )
+
+
+def _is_view(node: fx.Node) -> bool:
+    returns: Any = getattr(getattr(node.target, "_schema", None), "returns", ())
+    alias = returns[0].alias_info if len(returns) == 1 else None
+    return alias is not None and not alias.is_write

@@ -46,7 +46,7 @@ def cuda_driver() -> str | None:
 
 
 def gpu_driver() -> str:
-    """The driver's own version and the newest CUDA that it supports, as `580.65.06, CUDA 13.0`; "" without."""
+    """The driver's version and the newest CUDA that it supports, `580.65.06, CUDA 13.0`; "" without one."""
     newest = cuda_driver()
     try:
         text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")

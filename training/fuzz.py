@@ -2,14 +2,17 @@
 
     python -m passwright.training.fuzz --count 5000 --jobs 4
     python -m passwright.training.fuzz --seed 4711 --count 1     (one graph again)
+    python -m passwright.training.fuzz --compile --count 300     (a training step behind Inductor)
 
 Every graph has its own seed, counted up from the run's. A failure is a wrong value, gradient, stride
 or alias, a crash, or a graph that does not lint; it is shrunk to few steps and a small graph, and
-printed with the command that shows it again. The exit code is 1 if there was any.
+printed with the command that shows it again. The exit code is 1 if there was any. What torch does wrong
+with the untouched graph as well, when it compiles that, is counted apart.
 """
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import random
 from collections import Counter
@@ -22,19 +25,20 @@ import typer
 from passwright.scheduler.commands.console import FAILED, console, progress, say
 
 if TYPE_CHECKING:
-    from passwright.passes.random_walks import Walk
+    from passwright.passes.random_walks import Trial, Walk
 
 _COMMAND = "python -m passwright.training.fuzz"
 
 
-def walks(seeds: range, jobs: int) -> Iterator[Walk]:
+def walks(seeds: range, jobs: int, *, compile_them: bool = False) -> Iterator[Walk]:
     """The walk of each seed, as they are done."""
+    take = functools.partial(_walk, compile_it=compile_them)
     if jobs == 1:
-        yield from map(_walk, seeds)
+        yield from map(take, seeds)
         return
     # Torch's threads do not survive a fork.
     with multiprocessing.get_context("spawn").Pool(jobs, initializer=_one_thread) as pool:
-        yield from pool.imap_unordered(_walk, seeds, chunksize=8)
+        yield from pool.imap_unordered(take, seeds, chunksize=1 if compile_them else 8)
 
 
 def _one_thread() -> None:
@@ -43,11 +47,21 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _walk(seed: int) -> Walk:
+def _trial(compile_it: bool) -> Trial:
+    if compile_it:
+        from passwright.training.fuzz_compiled import COMPILED
+
+        return COMPILED
+    from passwright.passes.random_walks import EAGER
+
+    return EAGER
+
+
+def _walk(seed: int, compile_it: bool) -> Walk:
     from passwright.passes.random_walks import Walk, walk
 
     try:
-        return walk(seed)
+        return walk(seed, trial=_trial(compile_it))
     except Exception as error:  # the generator itself
         return Walk(seed, failure=f"crash outside the rewriter: {error!r}")
 
@@ -58,16 +72,26 @@ def fuzz(
         int | None, typer.Option(help="Seed of the first graph; drawn if not given.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compile",
+            help="Compile each rewritten graph with Inductor, and compare what is left after the"
+            " backward. Takes seconds a graph.",
+        ),
+    ] = False,
 ) -> None:
     """Apply random rewrites to random graphs, and compare each with a float64 run."""
+    command = f"{_COMMAND} --compile" if compiled else _COMMAND
     first = random.SystemRandom().randrange(10**6) if seed is None else seed
-    say(f"seed {first}: {_COMMAND} --seed {first} --count {count}")
+    say(f"seed {first}: {command} --seed {first} --count {count}")
     seen: Counter[str] = Counter()
     applied: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     failed: list[Walk] = []
+    excused = 0
     with _steady_progress(count) as advance:
-        for found in walks(range(first, first + count), jobs):
+        for found in walks(range(first, first + count), jobs, compile_them=compiled):
             advance()
             seen += found.seen
             applied += found.applied
@@ -75,12 +99,16 @@ def fuzz(
             if found.failure:
                 failed.append(found)
                 say(f"\ngraph {found.seed}: {found.failure}")
-                say(f"  {_COMMAND} --seed {found.seed} --count 1")
+                say(f"  {command} --seed {found.seed} --count 1")
+            if found.excused:
+                excused += 1
+                say(f"\ngraph {found.seed}, untouched: {found.excused}")
     _show(seen, applied, refused)
     for walk in failed[:5]:
-        for line in _explained(walk):
+        for line in _explained(walk, _trial(compiled)):
             typer.echo(line)
-    typer.echo(f"{count} graphs, {applied.total()} steps, {len(failed)} failures")
+    torchs = f", {excused} fail without steps as well" if compiled else ""
+    typer.echo(f"{count} graphs, {applied.total()} steps, {len(failed)} failures{torchs}")
     raise typer.Exit(FAILED if failed else 0)
 
 
@@ -114,14 +142,14 @@ def _show(seen: Counter[str], applied: Counter[str], refused: Counter[str]) -> N
     console().print(table)
 
 
-def _explained(failed: Walk) -> Iterable[str]:
+def _explained(failed: Walk, trial: Trial) -> Iterable[str]:
     """The failure, made small."""
     from passwright.passes.random_walks import shrink
     from passwright.passes.testing import text
 
     yield f"\ngraph {failed.seed}: {failed.failure}"
     try:
-        graph, steps, failure = shrink(failed)
+        graph, steps, failure = shrink(failed, trial=trial)
     except Exception as error:  # what fails may fail in another way when made small
         yield f"  could not be made smaller: {error!r}"
         return
