@@ -59,7 +59,7 @@ class Compiler:
         self, module: fx.GraphModule, inputs: Sequence[Any], plan: Plan | None = None
     ) -> Callable[..., Any]:
         """Compiles a graph that was rewritten by this plan, with its settings."""
-        rewritten = plan is not None and bool(plan.steps) and is_training(module.graph)
+        rewritten = plan is not None and bool(plan.steps)
         if plan is not None and not plan.later:
             return self.default(module, inputs, rewritten=rewritten)
         kernels = passes_of(self.scheduler)

@@ -13,9 +13,11 @@ AOTAutograd gives what it saved for the backward away: the backward may write ov
 And where a copy was taken out, a result lies on what is saved. Whoever changes it in place before the
 backward changes gradients, and no version counter notices.
 
-Steps that batch ops make a batch of what were tensors of their own, and would bring this upon models that
-are right without them. So graphs with steps give nothing away, and their results stay copies where they are
-written so. That costs a buffer here and there.
+Without a backward, two copies of one value that are both returned come out as one tensor.
+
+Steps that batch ops make a batch of what were tensors of their own, and steps that clean up make one value
+of two; they would bring this upon models that are right without them. So graphs with steps give nothing
+away, and their results stay copies where they are written so. That costs a buffer here and there.
 """
 
 from __future__ import annotations
@@ -58,8 +60,9 @@ class Donations:
 
         self._undo.append(undo)
         config.donated_buffer = False
+        stays = _is_result if torch.is_grad_enabled() else _is_returned_twice
         # Asked whether a copy is the same as its source, and may be taken out.
-        post_grad.same_meta = lambda node, source: not _is_result(node) and same(node, source)
+        post_grad.same_meta = lambda node, source: not stays(node) and same(node, source)
 
     def restore(self) -> None:
         while self._undo:
@@ -93,6 +96,21 @@ class Donations:
 def _is_result(node: fx.Node) -> bool:
     """A copy that is returned, or of which views are."""
     return node.target is torch.ops.aten.clone.default and _reaches_output(node)
+
+
+def _is_returned_twice(node: fx.Node) -> bool:
+    """A copy that is returned, as the value is otherwise as well."""
+    if not _is_result(node) or not isinstance(node.args[0], fx.Node):
+        return False
+    return sum(map(_is_returned, node.args[0].users)) > 1
+
+
+def _is_returned(node: fx.Node) -> bool:
+    """It, a view of it or a copy."""
+    if node.op == "output":
+        return True
+    handed_on = _is_view(node) or node.target is torch.ops.aten.clone.default
+    return handed_on and any(map(_is_returned, node.users))
 
 
 def _reaches_output(node: fx.Node) -> bool:

@@ -58,7 +58,8 @@ def compile_with_inductor(
     It goes through the object that `torch.compile` makes for "inductor". `passes` maps hooks of
     `torch._inductor.config` to passes that run after the user's own, in the backward too. `inner`
     stands in for Inductor's `compile_fx_inner`, which compiles forward and backward each. The backward
-    of a `rewritten` graph writes over nothing that was saved for it (`donations` says why). Owns
+    of a `rewritten` graph writes over nothing that was saved for it, and results that are copies stay
+    copies (`donations` says why). Owns
     `gm` from now on: compile a `clone_for_compile` of a graph that is needed again. Let exceptions
     pass, since Dynamo steers by some: TensorifyScalarRestartAnalysis (floats with `dynamic=True`)
     makes it call the backend again with another graph.

@@ -182,9 +182,8 @@ class _Compiler:
             begin = time.perf_counter()
             there, _ = applied(gm, plan.of(fingerprint))
             results.append(GraphView(there.graph).fingerprint)
-            rewritten = self._subject.train and plan.steps > 0
             with self._timing():
-                compiled = compile_with_inductor(there, inputs, rewritten=rewritten)
+                compiled = compile_with_inductor(there, inputs, rewritten=plan.steps > 0)
             seconds += time.perf_counter() - begin
             return self._guarded(compiled)
 

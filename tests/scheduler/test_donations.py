@@ -112,3 +112,24 @@ def test_donating_is_as_before_whatever_ends_the_compile() -> None:
             with pytest.raises(ValueError, match="wrong"):
                 fails()
             assert functorch.donated_buffer is before
+
+
+def twice(x: Tensor) -> list[Tensor]:
+    """Two results that may be changed apart from each other."""
+    value = torch.erf(x)
+    return [value.clone(), value.clone(), torch.sin(x).clone()]
+
+
+@pytest.mark.parametrize("function", [twice, lambda x: [t.unsqueeze(0) for t in twice(x)]])
+def test_copies_of_one_value_stay_two_in_inference(
+    function: Callable[[Tensor], list[Tensor]],
+) -> None:
+    x = inputs()[0]
+    with fresh_cache(), torch.no_grad():
+        first, second, third = by_backend(function)(x)
+        memory = {result.untyped_storage().data_ptr() for result in (first, second, third)}
+        assert len(memory) == 3
+        expected = second.clone()
+        first.zero_()
+        torch.testing.assert_close(second, expected)
+    torch.testing.assert_close(third.flatten(), torch.sin(x).flatten())
