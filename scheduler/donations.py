@@ -32,9 +32,10 @@ from torch import fx
 if TYPE_CHECKING:
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
-#: Inductor's hooks before it works on the joint graph of forward and backward, and after it has worked on
-#: one of them.
-BEFORE, AFTER = "joint_custom_pre_pass", "post_grad_custom_post_pass"
+#: Inductor's hooks before it works on the joint graph of forward and backward, and before and after it
+#: works on each of them.
+BEFORE = "joint_custom_pre_pass"
+_BEFORE_EACH, _AFTER_EACH = "post_grad_custom_pre_pass", "post_grad_custom_post_pass"
 #: Torch's cache of compiled backwards does not know what these may write over; but it knows the passes.
 _NAME = "passwright gives nothing away, and keeps copies"
 
@@ -52,17 +53,19 @@ class Donations:
         if self._undo:
             return
         post_grad: Any = post_grad_passes
-        donated, same = config.donated_buffer, post_grad.same_meta
+        donated, same = config.donated_buffer, getattr(post_grad, "same_meta", None)
 
         def undo() -> None:
             config.donated_buffer = donated
-            post_grad.same_meta = same
+            if same is not None:
+                post_grad.same_meta = same
 
         self._undo.append(undo)
         config.donated_buffer = False
         stays = _is_result if torch.is_grad_enabled() else _is_returned_twice
-        # Asked whether a copy is the same as its source, and may be taken out.
-        post_grad.same_meta = lambda node, source: not stays(node) and same(node, source)
+        if same is not None:
+            # Asked whether a copy is the same as its source, and may be taken out.
+            post_grad.same_meta = lambda node, source: not stays(node) and same(node, source)
 
     def restore(self) -> None:
         while self._undo:
@@ -78,18 +81,29 @@ class Donations:
             self.restore()
 
     def passes(self) -> dict[str, CustomGraphPass]:
-        """By hook: withholding, and restoring when both graphs are on their own."""
+        """By hook, for compiles that nobody has in hand: withholding for the joint graph, and again while
+        Inductor works on each of the two.
+
+        A graph that is in the cache meets no hook any more. It is looked up by the names of the passes, and
+        being asked for its name is the last thing that the pass hears; what could be given away has been
+        settled by then.
+        """
         from passwright.scheduler.inductor import graph_pass
 
-        def before(_: fx.Graph) -> None:
+        def withhold(_: fx.Graph) -> None:
             self.withhold()
 
-        def after(_: fx.Graph) -> None:
+        def restore(_: fx.Graph) -> None:
             self.restore()
 
+        def looked_up() -> str:
+            self.restore()
+            return _NAME
+
         return {
-            BEFORE: graph_pass(before, lambda: _NAME),
-            AFTER: graph_pass(after, lambda: _NAME),
+            BEFORE: graph_pass(withhold, lambda: _NAME),
+            _BEFORE_EACH: graph_pass(withhold, lambda: _NAME),
+            _AFTER_EACH: graph_pass(restore, looked_up),
         }
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 
 from passwright.scheduler.donations import Donations
 from passwright.scheduler.graph_pass import passwright_options
-from passwright.scheduler.inductor import compile_with_inductor, fresh_cache
+from passwright.scheduler.inductor import cache_counters, compile_with_inductor, fresh_cache
 from passwright.scheduler.optimize import collect_plans
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -133,3 +133,15 @@ def test_copies_of_one_value_stay_two_in_inference(
         first.zero_()
         torch.testing.assert_close(second, expected)
     torch.testing.assert_close(third.flatten(), torch.sin(x).flatten())
+
+
+def test_options_leave_donating_as_it_was_when_code_comes_from_the_cache() -> None:
+    """Then no pass runs that could put it back."""
+    x, weights = inputs()
+    with fresh_cache(), functorch.patch(enable_autograd_cache=False):
+        for _ in range(2):
+            torch._dynamo.reset()
+            before = cache_counters()["fx_hit"]
+            step(by_options(gates), x, weights)
+            assert functorch.donated_buffer
+        assert cache_counters()["fx_hit"] > before
