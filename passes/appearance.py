@@ -14,18 +14,10 @@ from torch import fx
 from passwright.passes.build import view_strides
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import (
-    escapes,
-    hides_strides,
-    is_observer,
-    is_written,
-    observes_strides,
-    one_grad_mode,
-    same,
-    stays_in_grad_mode,
-)
+from passwright.passes.legality import escapes, is_written, one_grad_mode, same, stays_in_grad_mode
 from passwright.passes.ops import Op, Permute, Piece, Reshape
 from passwright.passes.spec import Spec, static
+from passwright.passes.strides import hides_strides, is_observer, observes_strides
 
 #: See the memory behind a value, beyond its own elements.
 _SEES_MEMORY = frozenset(

@@ -17,10 +17,10 @@ import torch
 from torch import fx
 
 from passwright.passes.binding import _UNIVERSAL_ALIASES, TABLE, Signature, read
-from passwright.passes.legality import _OBSERVERS
 from passwright.passes.ops import Op
 from passwright.passes.sketch import Sketch
 from passwright.passes.spec import AnySpec, spec_of
+from passwright.passes.strides import OBSERVERS
 
 #: Target, positional and keyword arguments; a string is a method.
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
@@ -44,7 +44,7 @@ def other_forms(s: Sketch, node: fx.Node) -> list[Call]:
     for target, signature in _relatives(frozenset(bound), len(TABLE)):
         other_dialect = isinstance(target, torch._ops.OpOverload) != is_aten
         # `view` lets no rewrite change strides above it: another op in that respect.
-        observes = target in _OBSERVERS and node.target not in _OBSERVERS
+        observes = target in OBSERVERS and node.target not in OBSERVERS
         if not other_dialect and not observes:
             forms += [(target, *rest) for rest in _arguments(signature, bound, rank)]
     return forms

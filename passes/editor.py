@@ -26,15 +26,11 @@ from passwright.passes.effects import is_pure, only_draws, only_writes
 from passwright.passes.errors import FaultyRewrite, IllegalRewrite
 from passwright.passes.fake import FakeRuns
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import (
-    observes_strides,
-    one_grad_mode,
-    parting_write,
-    same_type,
-)
+from passwright.passes.legality import one_grad_mode, parting_write, same_type
 from passwright.passes.order import Sinking
 from passwright.passes.spec import AnySpec, Spec
 from passwright.passes.state import refuse_foreign_state
+from passwright.passes.strides import observes_strides
 
 
 @dataclass

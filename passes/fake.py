@@ -15,9 +15,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from passwright.passes.appearance import refuse_new_sharing
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import has_own_layout, same
+from passwright.passes.legality import same
 from passwright.passes.ops import BatchNorm, Binary, Softmax, Unary
 from passwright.passes.spec import AnySpec, Size, Spec, each_part, parts_of, spec_of
+from passwright.passes.strides import has_own_layout
 from passwright.passes.symbolic import forbid_new_guards
 
 

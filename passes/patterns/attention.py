@@ -13,17 +13,12 @@ from passwright.passes.bounds import bound
 from passwright.passes.contraction import contraction, order
 from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import (
-    batchable,
-    observes_strides,
-    only_user,
-    same_shape,
-    undisturbed,
-)
+from passwright.passes.legality import batchable, only_user, same_shape, undisturbed
 from passwright.passes.ops import Binary, Convert, Einsum, Identity, Matmul, Op, Operand, Softmax
 from passwright.passes.pattern import TORCH_IR, Direction, Exactness, Match, Pattern, match
 from passwright.passes.patterns.layouts import settled, without_dim
 from passwright.passes.spec import Size, Spec
+from passwright.passes.strides import observes_strides
 
 _SINGLE = (torch.float32, torch.float64)
 _FLOATS = (*_SINGLE, torch.float16, torch.bfloat16)

@@ -17,10 +17,11 @@ from passwright.passes.contraction import (
 )
 from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import batchable, can_reshape_to, observes_strides, unseen
+from passwright.passes.legality import batchable, can_reshape_to, unseen
 from passwright.passes.ops import Einsum
 from passwright.passes.pattern import TORCH_IR, Direction, Exactness, Match, Pattern, match
 from passwright.passes.spec import static
+from passwright.passes.strides import observes_strides
 
 #: Terms of a sum for which a pointwise product may still do as well as a GEMM.
 _FEW_TERMS = 8

@@ -14,13 +14,7 @@ from passwright.passes.binding import TABLE
 from passwright.passes.editor import GraphEditor
 from passwright.passes.effects import is_pure
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import (
-    is_written,
-    observes_strides,
-    one_grad_mode,
-    same,
-    undisturbed,
-)
+from passwright.passes.legality import is_written, one_grad_mode, same, undisturbed
 from passwright.passes.ops import (
     Binary,
     Cat,
@@ -36,6 +30,7 @@ from passwright.passes.ops import (
 )
 from passwright.passes.pattern import TORCH_IR, Direction, Exactness, Match, Pattern, match
 from passwright.passes.spec import Spec, static
+from passwright.passes.strides import observes_strides
 
 #: Results in memory of their own, which autograd does not keep for their gradient. Overwriting a
 #: result that is kept is an error in training, and stays one.

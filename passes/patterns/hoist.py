@@ -8,16 +8,10 @@ from torch import fx
 
 from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import (
-    batchable,
-    escapes,
-    observes_strides,
-    one_grad_mode,
-    only_user,
-    undisturbed,
-)
+from passwright.passes.legality import batchable, escapes, one_grad_mode, only_user, undisturbed
 from passwright.passes.ops import Cat, Reshape, Split, Stack, Unary, Unbind
 from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
+from passwright.passes.strides import observes_strides
 
 
 class UnaryAboveSplit(Pattern):

@@ -14,7 +14,6 @@ from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
 from passwright.passes.legality import (
     can_reshape_to,
-    costs_one_copy,
     is_written,
     one_grad_mode,
     same,
@@ -26,6 +25,7 @@ from passwright.passes.ops import Cat, Permute, Reshape, Stack
 from passwright.passes.parts import Run, part_of, runs_in
 from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
 from passwright.passes.spec import Size, static
+from passwright.passes.strides import costs_one_copy
 
 
 class PermuteBelowJoin(Pattern):

@@ -6,8 +6,9 @@ from torch import fx
 
 from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
-from passwright.passes.legality import can_reshape_to, is_written, observes_strides
+from passwright.passes.legality import can_reshape_to, is_written
 from passwright.passes.ops import Reshape
+from passwright.passes.strides import observes_strides
 
 
 def settled(edit: GraphEditor, old: fx.Node, new: fx.Node) -> fx.Node:

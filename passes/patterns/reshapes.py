@@ -8,7 +8,6 @@ from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
 from passwright.passes.legality import (
     can_reshape_to,
-    costs_one_copy,
     is_written,
     may_become,
     one_grad_mode,
@@ -19,6 +18,7 @@ from passwright.passes.legality import (
 from passwright.passes.ops import Matmul, Op, Permute, Reshape
 from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
 from passwright.passes.spec import Size, static
+from passwright.passes.strides import costs_one_copy
 
 
 class MergeReshapes(Pattern):

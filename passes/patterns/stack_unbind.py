@@ -15,7 +15,6 @@ from passwright.passes.editor import GraphEditor
 from passwright.passes.graph import GraphView
 from passwright.passes.legality import (
     can_reshape_to,
-    costs_one_copy,
     is_written,
     one_grad_mode,
     stands_in,
@@ -26,6 +25,7 @@ from passwright.passes.ops import Cat, Op, Select, Stack, Unbind
 from passwright.passes.parts import Run, runs_in
 from passwright.passes.pattern import Direction, Exactness, Match, Pattern, match
 from passwright.passes.spec import Size, Spec, contiguous_strides
+from passwright.passes.strides import costs_one_copy
 
 #: The gradient of a part is as large as the whole tensor; with many small parts the additions of
 #: these gradients would cost more than the copy that was saved.

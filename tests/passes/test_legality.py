@@ -23,7 +23,6 @@ from passwright.passes.legality import (
     escapes,
     independent_groups,
     is_written,
-    observes_strides,
     one_grad_mode,
     only_user,
     parting_write,
@@ -36,6 +35,7 @@ from passwright.passes.legality import (
 )
 from passwright.passes.ops import Op, Unary
 from passwright.passes.spec import Spec, spec_of
+from passwright.passes.strides import observes_strides
 from passwright.passes.testing import capture
 
 
