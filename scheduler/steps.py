@@ -13,12 +13,21 @@ from torch import Tensor
 Inputs = Sequence[Any] | Mapping[str, Any] | Tensor
 
 
+def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of a call with these inputs."""
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return tuple(inputs), {}
+
+
 def inference_step(module: Callable[..., Any], inputs: Inputs) -> Callable[[], object]:
     """A call of `module` without gradients; returns what the module returns.
 
     Train or eval mode is the caller's choice. The inputs are kept alive, and not copied.
     """
-    args, kwargs = _arguments(inputs)
+    args, kwargs = call_arguments(inputs)
 
     def step() -> object:
         with torch.no_grad():
@@ -50,7 +59,7 @@ def training_step(
     The step returns None, for outputs kept alive would tie the parameters' autograd nodes to the
     stream they were used on. Raises ValueError when no output can be differentiated.
     """
-    args, kwargs = _arguments(inputs)
+    args, kwargs = call_arguments(inputs)
     leaves = [t for t in _tensors((args, kwargs)) if t.is_leaf and t.requires_grad]
     if isinstance(module, torch.nn.Module):
         leaves += module.parameters()
@@ -97,14 +106,6 @@ def peak_memory(step: Callable[[], object], device: torch.device) -> int | None:
     step()
     torch.cuda.synchronize(device)
     return torch.cuda.max_memory_allocated(device) - before
-
-
-def _arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(inputs, Tensor):
-        return (inputs,), {}
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    return tuple(inputs), {}
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from passwright.passes.compare import Distance, Triple, distances, other_values
+from passwright.scheduler.steps import call_arguments
 from passwright.training.widened import widened
 
 #: Positional arguments, or keyword arguments.
@@ -113,7 +114,8 @@ def observe(
 
 
 def _called(run: Callable[..., Any], inputs: Inputs) -> Any:
-    return run(**inputs) if isinstance(inputs, Mapping) else run(*inputs)
+    arguments, named = call_arguments(inputs)
+    return run(*arguments, **named)
 
 
 def oracle(module: nn.Module, inputs: Inputs, *, train: bool, seed: int = 0) -> Observation | None:

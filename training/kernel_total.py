@@ -25,7 +25,7 @@ from passwright.scheduler.commands.models import pick_device
 from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import many_compiles, torch_versions
 from passwright.scheduler.lowering import kernels_below
-from passwright.scheduler.steps import inference_step
+from passwright.scheduler.steps import call_arguments
 from passwright.training.collect_run import exact_names
 from passwright.training.workloads.exact import build_exact
 from passwright.training.workloads.spec import Spec
@@ -41,12 +41,9 @@ def kernel_total(module: nn.Module, inputs: Any, *, train: bool) -> dict[str, in
         return gm.forward
 
     run = torch.compile(module, backend=backend, dynamic=False)
+    arguments, named = call_arguments(inputs)
     with many_compiles(), torch.set_grad_enabled(train):
-        if train:
-            arguments, named = ((), inputs) if isinstance(inputs, dict) else (inputs, {})
-            run(*arguments, **named)
-        else:
-            inference_step(run, inputs)()
+        run(*arguments, **named)
     return total
 
 

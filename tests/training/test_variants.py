@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-from passwright.training.bench_lock import DeviceLock
+from passwright.scheduler.commands.models import Subject
+from passwright.training import variants
+from passwright.training.bench_lock import DeviceLock, OwnDevice
 from passwright.training.bench_worker import Model, Task
 
 
@@ -18,3 +24,27 @@ def test_compiles_that_measure_keep_the_device_from_others(tmp_path: Path, measu
     with model.compiling(measures=measures):
         assert (lock._held is not None) is measures
     assert lock._held is None
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_tuning_belongs_to_compiles_that_are_timed(
+    monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    entered: list[str] = []
+
+    @contextmanager
+    def put_off() -> Iterator[None]:
+        entered.append("put off")
+        yield
+
+    monkeypatch.setattr(variants, "tuning_put_off", put_off)
+    module = nn.Linear(4, 2)
+    variants.Variants(
+        Subject("linear", module, (torch.randn(3, 4),), train=False),
+        {"default": lambda: (module, {})},
+        baseline="default",
+        device=torch.device("cpu"),
+        lock=OwnDevice(),
+        tuned_late=late,
+    )
+    assert bool(entered) is late

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from passwright.scheduler.inductor import clone_for_compile, many_compiles
+from passwright.scheduler.steps import call_arguments
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def capture(
 
         return run
 
-    arguments, named = _arguments(inputs)
+    arguments, named = call_arguments(inputs)
     # Not `dynamo.reset()`, after which all that the process has compiled would compile again.
     with many_compiles(), torch.set_grad_enabled(train):
         torch.compile(module, backend=backend, dynamic=False)(*arguments, **named)
@@ -97,11 +98,3 @@ def _captured(graph: fx.GraphModule, arguments: Sequence[Any], buffers: set[int]
         frozenset(i for i, v in numbered if isinstance(v, nn.Parameter)),
         frozenset(i for i, v in numbered if id(v) in buffers),
     )
-
-
-def _arguments(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    if isinstance(inputs, Tensor):
-        return (inputs,), {}
-    if isinstance(inputs, Mapping):
-        return (), inputs
-    return tuple(inputs), {}
