@@ -138,7 +138,8 @@ def _wide(value: Tensor) -> Tensor:
 
 def shaken(module: nn.Module, inputs: Inputs, *, train: bool, seed: int = 0) -> list[Observation]:
     """The float64 run again, several times, with every parameter off by a rounding: to its type, or
-    on a GPU to the one in which torch may multiply.
+    on a GPU to the one in which torch may multiply. Inputs are off by the latter, where it is coarser than
+    their type.
 
     How far these lie apart is how well the model is conditioned: where an input of a ReLU is nearly
     0, any rounding may let it pass or not, and a gradient jumps.
@@ -149,11 +150,27 @@ def shaken(module: nn.Module, inputs: Inputs, *, train: bool, seed: int = 0) -> 
         double = _copied(module).double()
         with torch.no_grad():
             for parameter, own in zip(double.parameters(), module.parameters(), strict=True):
-                noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-                parameter.mul_(1 + _rounding(own) * noise.to(parameter.device))
-        run = oracle(double, inputs, train=train, seed=seed)
+                parameter.copy_(_off(parameter, _rounding(own), generator))
+        rounded = pytree.tree_map_only(Tensor, lambda v, g=generator: _as_a_factor(v, g), inputs)
+        run = oracle(double, rounded, train=train, seed=seed)
         found += [run] if run is not None else []
     return found
+
+
+def _as_a_factor(value: Tensor, generator: torch.Generator) -> Tensor:
+    """An input, off as much as products round it: two inputs may be multiplied with each other."""
+    if value.dtype != torch.float32 or _rounding(value) <= torch.finfo(value.dtype).eps:
+        return value
+    wide = value.detach().double()
+    # Ids and masks are read as they are.
+    if torch.equal(wide, wide.round()):
+        return value
+    return _off(wide, _rounding(value), generator).requires_grad_(value.requires_grad)
+
+
+def _off(value: Tensor, rounding: float, generator: torch.Generator) -> Tensor:
+    noise = torch.randn(value.shape, generator=generator, dtype=torch.float64)
+    return value * (1 + rounding * noise.to(value.device))
 
 
 def _copied(module: nn.Module) -> nn.Module:
@@ -163,9 +180,9 @@ def _copied(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, {id(result): result.detach().clone() for result in results})
 
 
-def _rounding(parameter: Tensor) -> float:
-    precision = torch.get_float32_matmul_precision() if parameter.is_cuda else "highest"
-    own = torch.finfo(parameter.dtype).eps / 2 if parameter.is_floating_point() else 0.0
+def _rounding(value: Tensor) -> float:
+    precision = torch.get_float32_matmul_precision() if value.is_cuda else "highest"
+    own = torch.finfo(value.dtype).eps / 2 if value.is_floating_point() else 0.0
     return max(own, _PRODUCT_EPS[precision])
 
 

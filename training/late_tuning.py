@@ -6,30 +6,36 @@ than the same code compiled again, and so every plan that was compared with it s
 first run as their first configuration says, whereby they can be checked, and are tuned in their next call.
 
 Even on a quiet device Inductor's timing, by events around single launches with empty caches, cannot tell
-configurations of kernels of a few microseconds. Default compile of one graph, tuned anew, differed by
-several per cent, and with the same choices, in another process, by a fifth of one. So configurations are
-compared as plans are: by replays of CUDA graphs, in rounds, and of equals the first is taken.
+configurations of kernels of a few microseconds. What a kernel writes over is copied in each launch that it
+times, by way of the CPU where memory was short before: 95 us around a kernel of 5 us. Default compile of
+one graph, tuned anew, differed by several per cent for that. So configurations are compared as plans are:
+by replays of CUDA graphs, several captures of each, in rounds, and of equals the first is taken.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 
-from passwright.scheduler.cuda_timing import replayed
+from passwright.scheduler.cuda_timing import PARTS, replayed
 
 #: A replay lasts so long, if so many launches are enough for that.
-_SECONDS, _MOST_LAUNCHES = 150e-6, 64
+_SECONDS, _MOST_LAUNCHES = 75e-6, 32
 _TRIED = 4
-#: Each configuration is replayed once in each round, and its quickest replay counts: what disturbs a device
-#: comes in bursts of a millisecond or two, and only ever makes it slower.
-_ROUNDS = 16
-#: A configuration that is no slower than this does as well as the quickest.
-_EQUAL = 1.01
+#: Each configuration's captures are replayed once in each round, and its quickest replay counts: what
+#: disturbs a device comes in bursts of a millisecond or two, and only ever makes it slower.
+_ROUNDS = 5
+#: A configuration that is no slower than this does as well as the quickest. Most launches take about two
+#: microseconds, of which the quickest of four captures is known to about so much.
+_EQUAL = 1.03
+#: A device that had nothing to do is slow at first: it works for so many seconds before a single call is
+#: timed.
+_WARM_SECONDS = 0.03
 
 
 @contextmanager
@@ -63,20 +69,60 @@ def tuning_put_off() -> Iterator[None]:
 
 @contextmanager
 def timed_alone(alone: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
-    """What Inductor times while it compiles, such as whether padding a product pays, it times within
-    `alone()`. Does nothing without Triton."""
+    """What Inductor times while it compiles, such as whether padding a product pays, is timed within
+    `alone()`, and by replays where it can be captured. Does nothing without Triton."""
     timer = _timer()
     if timer is None:
         yield
         return
     theirs = timer.benchmark_gpu
 
-    def timed(*arguments: Any, **named: Any) -> Any:
+    def timed(call: Callable[[], object], *arguments: Any, **named: Any) -> Any:
         with alone():
-            return theirs(*arguments, **named)
+            try:
+                with _side_stream():
+                    (seconds,) = compared([_warmed(_launches(call))])
+            except Exception:
+                torch.cuda.synchronize()
+                return theirs(call, *arguments, **named)
+            return 1e3 * seconds
 
     with _patched(timer, timed):
         yield
+
+
+@contextmanager
+def padded_alike() -> Iterator[None]:
+    """Whether padding a product pays is decided once, for all compiles in here.
+
+    Inductor decides by timing, which near its threshold falls now on one side and now on the other, and
+    what it notes in its cache others write over. Two plans would differ by it that are not different there.
+    """
+    pad_mm: Any
+    try:
+        from torch._inductor.fx_passes import pad_mm
+    except ImportError:
+        yield
+        return
+    theirs, noted = getattr(pad_mm, "get_pad_cache", None), _Noted()
+    pad_mm.get_pad_cache = lambda: noted
+    try:
+        yield
+    finally:
+        pad_mm.get_pad_cache = theirs
+
+
+class _Noted:
+    """What Inductor notes about products, in place of its file."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, ...], Any] = {}
+
+    def lookup(self, *keys: str) -> Any:
+        return self._values.get(keys)
+
+    def set_value(self, *keys: str, value: Any) -> None:
+        self._values[keys] = value
 
 
 @contextmanager
@@ -92,10 +138,7 @@ def tuned_by_replays() -> Iterator[None]:
     tune = tuner.autotune_to_one_config
 
     def by_replays(kernel: Any, *args: Any, **named: Any) -> None:
-        # Only what is launched on another stream than the usual one can be captured.
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        with _side_stream():
             runs = _captured(kernel, args, named, timer)
             if runs is None:
                 tune(kernel, *args, **named)
@@ -105,7 +148,6 @@ def tuned_by_replays() -> Iterator[None]:
                 # So Inductor keeps its books on what it takes for its own figures.
                 with _patched(timer, lambda *_, **__: 1e3 * next(found)):
                     tune(kernel, *args, **named)
-        torch.cuda.current_stream().wait_stream(side)
 
     tuner.autotune_to_one_config = by_replays
     try:
@@ -128,7 +170,7 @@ def _captured(
     kernel: Any, args: Sequence[Any], named: Mapping[str, Any], timer: Any
 ) -> list[Callable[[], float]] | None:
     """What gives the seconds of one launch, for each configuration that Inductor would time; None where
-    one cannot be captured (some copy their arguments to the CPU between calls)."""
+    one cannot be captured."""
     runs: list[Callable[[], float]] = []
     failed: list[Exception] = []
 
@@ -139,7 +181,7 @@ def _captured(
             failed.append(error)
         return 0.0
 
-    with _patched(timer, capture):
+    with _patched(timer, capture), _copied_once(kernel, args, named):
         for launcher in kernel.launchers:
             kernel.bench(launcher, *args, **named)
     if failed:
@@ -148,15 +190,55 @@ def _captured(
     return runs
 
 
+@contextmanager
+def _copied_once(kernel: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Iterator[None]:
+    """What the kernel writes over is copied before its launches are timed, not in each of them, and on the
+    device.
+
+    Inductor copies it by way of the CPU, in each launch, if a copy would not fit into the most memory that
+    was used so far: all of it, once that figure was reset.
+    """
+    if not hasattr(kernel, "maybe_clone_args"):
+        yield
+        return
+    kernel.copy_args_to_cpu_if_needed = lambda *_, **__: {}
+    # What has to be zero before each launch must not be what was copied.
+    if not kernel.reset_to_zero_arg_names:
+        copies = kernel.maybe_clone_args((), *args, **named)
+        kernel.maybe_clone_args = lambda *_, **__: copies
+    try:
+        yield
+    finally:
+        for name in ("copy_args_to_cpu_if_needed", "maybe_clone_args"):
+            vars(kernel).pop(name, None)
+
+
+@contextmanager
+def _side_stream() -> Iterator[None]:
+    """Only what is launched on another stream than the usual one can be captured."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        yield
+    torch.cuda.current_stream().wait_stream(side)
+
+
 def _launches(call: Callable[[], object]) -> Callable[[], float]:
-    """A replay of several launches on the current stream."""
+    """Replays of several launches on the current stream."""
     side = torch.cuda.current_stream()
     one = replayed(call, side)
     one(1)
     count = min(_MOST_LAUNCHES, max(1, math.ceil(_SECONDS / one(_TRIED) * _TRIED)))
-    run = replayed(call, side, count) if count > 1 else one
-    run(1)
-    return lambda: run(1) / count
+    run = replayed(call, side, count, captures=PARTS)
+    run(PARTS)
+    return lambda: run(PARTS) / (PARTS * count)
+
+
+def _warmed(run: Callable[[], float]) -> Callable[[], float]:
+    until = time.perf_counter() + _WARM_SECONDS
+    while time.perf_counter() < until:
+        run()
+    return run
 
 
 @contextmanager

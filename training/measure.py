@@ -38,7 +38,7 @@ from passwright.scheduler.kernel_counts import capture_kernels
 from passwright.scheduler.plan import Plan
 from passwright.scheduler.toolchain import gpu_driver, own_version
 from passwright.training.bench_lock import OwnDevice, Turns
-from passwright.training.late_tuning import timed_alone, tuned_by_replays
+from passwright.training.late_tuning import padded_alike, timed_alone, tuned_by_replays
 from passwright.training.model_plan import NOTHING, ModelPlan, applied
 from passwright.training.plan_text import graphs_key, plan_key
 from passwright.training.records import Record, Status
@@ -48,9 +48,11 @@ if TYPE_CHECKING:
     from torch import fx
 
 DEFAULT = "default"
-#: Blocks of each comparison, at most, and how long they are. On a GPU the quickest part of a block counts,
-#: so that longer ones would only take longer.
-_BLOCKS, _BLOCK_SECONDS, _GPU_BLOCK_SECONDS = 15, 0.02, 0.008
+#: Blocks of each comparison, at most, and how long they are.
+_BLOCKS, _BLOCK_SECONDS = 15, 0.02
+#: On a GPU the quickest part of a block counts, so that neither more nor longer ones would tell more: what
+#: compiles of one graph differ by is several times what is left.
+_GPU_BLOCKS, _GPU_BLOCK_SECONDS = 10, 0.005
 #: Where default compile is too far from a float64 run, a plan may be so many times as far.
 _LENIENCY = 2.0
 
@@ -85,7 +87,8 @@ def measure(
     """A record for each plan, in their order.
 
     Module and inputs are on the device. Doing nothing, where it is among the plans, is compiled a second
-    time from the start, so that its record shows how far two compiles of one graph differ. `seconds` is
+    time from the start and its kernels are tuned anew, so that its record shows how far two compiles of one
+    graph differ. `seconds` is
     the longest that timing takes, beside one round of all plans; what takes `timeout_factor` times as long
     as default compile is censored; `lock` keeps others from the device
     meanwhile; `note` is told the key of the plan that is being compiled and checked ("default" for none),
@@ -97,7 +100,10 @@ def measure(
     wanted = [plan if isinstance(plan, ModelPlan) else ModelPlan((plan,)) for plan in plans]
     subject = Subject(about.workload, module, inputs, train)
     names = [f"{number}" for number in range(len(wanted))]
-    with tempfile.TemporaryDirectory(prefix="passwright-", ignore_cleanup_errors=True) as place:
+    with (
+        tempfile.TemporaryDirectory(prefix="passwright-", ignore_cleanup_errors=True) as place,
+        padded_alike(),
+    ):
         compiler = _Compiler(subject, device, lock, Path(place), note)
         nothing = ModelPlan(key=DEFAULT)
         makers: dict[str, Maker] = {DEFAULT: lambda: compiler.made(nothing, cold=False)}
@@ -120,7 +126,7 @@ def measure(
         # Both sides tuned alike, so that what differs is the plan.
         with lock.alone(), tuned_by_replays():
             comparison = made.compared(
-                blocks=_BLOCKS,
+                blocks=_GPU_BLOCKS if device.type == "cuda" else _BLOCKS,
                 block_seconds=_GPU_BLOCK_SECONDS if device.type == "cuda" else _BLOCK_SECONDS,
                 time_limit=seconds,
                 timeout_factor=timeout_factor,

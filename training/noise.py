@@ -1,7 +1,7 @@
 """How far two compiles of one graph may differ, though they compute the same.
 
-The interval of a gain says how well two compiled functions were told apart in one process: on an H200 to a
-tenth of a per cent. Compiled anew, the same graph is other code in other memory, and may differ by several.
+The interval of a gain says how well two compiled functions were told apart in one process. Compiled anew,
+the same graph is other code in other memory, and may differ by several times that.
 No record can know by itself, since its plan was compiled once. Default compile is compiled twice for each
 workload; all these pairs together say what is usual, and a gain below that is no gain.
 """

@@ -9,6 +9,7 @@ what a command wrote. So no number in it is typed by hand.
     summary FILE     its geometric means alone
     groups FILE      of `python -m passwright.training.grouping_sweep FILE`
     samplers FILE    of `python -m passwright.training.search.compare --json FILE`
+    records FOLDER   of `passwright collect`, packed: what each file holds and how far it can be trusted
     settings         the settings with their defaults
     choices          the settings of Inductor that can be steps of a plan
 """
@@ -16,10 +17,12 @@ what a command wrote. So no number in it is typed by hand.
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 _MARKED = re.compile(
     r"(?P<begin><!-- (?P<kind>[a-z]+)(?: (?P<file>\S+))? -->\n).*?(?P<end><!-- end -->)", re.DOTALL
@@ -86,6 +89,37 @@ def _samplers(file: Path) -> str:
     return "\n".join([*lines, "", notes])
 
 
+def _records(folder: Path) -> str:
+    from passwright.training.data_stats import stats_at
+
+    found = {file.name: stats_at(file) for file in sorted(folder.glob("*.parquet"))}
+    lines: dict[str, Callable[[Any], str]] = {
+        "records": lambda s: f"{s.records:,}",
+        "measured plans": lambda s: f"{s.status['measured'].records:,}",
+        "different plans on a workload": lambda s: f"{s.keys:,}",
+        "graphs": lambda s: f"{s.graphs:,}",
+        "graphs of whole models": lambda s: (
+            f"{s.kinds['model'].graphs if 'model' in s.kinds else 0:,}"
+        ),
+        "families": lambda s: f"{s.families}",
+        "surely faster, surely slower": lambda s: f"{s.faster:.0%}, {s.slower:.0%}",
+        "default compile against itself, within the floor": lambda s: (
+            f"{s.trust.inside} of {s.trust.pairs}"
+        ),
+        "how far it differs, compiled anew: half, 95 %": lambda s: (
+            f"{math.expm1(s.apart[50]):.1%}, {math.expm1(s.apart[95]):.1%}"
+        ),
+        "same plan in two runs, beyond the floor: on the same side": lambda s: (
+            f"{s.trust.agree} of {s.trust.repeated}" if s.trust.repeated else "none twice"
+        ),
+    }
+    rows = [
+        f"| {name} | {' | '.join(show(stats) for stats in found.values())} |"
+        for name, show in lines.items()
+    ]
+    return "\n".join([f"| | {' | '.join(found)} |", "| --- |" + " ---: |" * len(found), *rows])
+
+
 def _settings(_: Path) -> str:
     from passwright.scheduler.settings import Settings
 
@@ -113,6 +147,7 @@ _WRITERS: Mapping[str, Callable[[Path], str]] = {
     "summary": _summary,
     "groups": _groups,
     "samplers": _samplers,
+    "records": _records,
     "settings": _settings,
     "choices": _choices,
 }

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from passwright.training import agreement as agreeing
 from passwright.training.agreement import (
     Agreement,
     Observation,
@@ -197,3 +198,27 @@ def test_whole_numbers_among_the_outputs_must_be_equal() -> None:
     off = observe(model, lambda x: (x * 2, (x > 0).sum(dim=0) + 1), (X,), train=False)
     assert agreement(expected, expected, exact).ok
     assert agreement(expected, off, exact).sentence == "output 1 has other values"
+
+
+class _Product(nn.Module):
+    """No parameter is in it."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return x @ y + ids
+
+
+def test_inputs_are_shaken_as_much_as_products_round_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph cut out of a model multiplies inputs; in TF32 eager rounds them or not, by their shapes."""
+    x, y, ids = torch.randn(8, 16), torch.randn(16, 4), torch.tensor([1.0, 7.0, 4095.0, 65537.0])
+    module = _Product()
+
+    def spread() -> float:
+        exact = oracle(module, (x, y, ids), train=False)
+        assert exact is not None
+        runs = shaken(module, (x, y, ids), train=False)
+        return max(float((r.outputs[0] - exact.outputs[0]).abs().max()) for r in runs)
+
+    assert spread() == 0.0  # on a CPU nothing multiplies in less than float32
+    monkeypatch.setattr(agreeing, "_rounding", lambda _: 2.0**-10)
+    # Ids are left alone: off by so much, the largest would be off by 64.
+    assert 2.0**-10 < spread() < 0.1

@@ -11,7 +11,12 @@ import torch
 
 from passwright.scheduler.inductor import fresh_cache
 from passwright.training import late_tuning
-from passwright.training.late_tuning import timed_alone, tuned_by_replays, tuning_put_off
+from passwright.training.late_tuning import (
+    padded_alike,
+    timed_alone,
+    tuned_by_replays,
+    tuning_put_off,
+)
 
 heuristics = pytest.importorskip(
     "torch._inductor.runtime.triton_heuristics", reason="needs Triton: pip install triton"
@@ -145,11 +150,80 @@ def test_inductor_times_what_cannot_be_captured(
     assert timer.asked == 2
 
 
-def test_what_is_timed_in_a_compile_is_timed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch._inductor.runtime import benchmarking
+def test_padding_is_decided_once() -> None:
+    pad_mm = pytest.importorskip("torch._inductor.fx_passes.pad_mm")
+    theirs = pad_mm.get_pad_cache
+    with padded_alike():
+        assert pad_mm.get_cached_should_pad("a product") is None
+        pad_mm.set_cached_should_pad("a product", False)
+        pad_mm.set_cached_base_mm_benchmark_time("its time", 2.0)
+        assert pad_mm.get_cached_should_pad("a product") is False
+        assert pad_mm.get_cached_base_mm_benchmark_time("its time") == 2.0
+    assert pad_mm.get_pad_cache is theirs
+    with padded_alike():
+        assert pad_mm.get_cached_should_pad("a product") is None
 
-    timer = _Timer()
-    monkeypatch.setattr(benchmarking, "benchmarker", timer)
+
+class _InPlace(_Tuned):
+    """A kernel that writes over its argument, which Inductor copies in each launch that it times."""
+
+    def __init__(self, zeroed: list[str]) -> None:
+        super().__init__()
+        self.reset_to_zero_arg_names = zeroed
+        self.copies: list[str] = []
+
+    def copy_args_to_cpu_if_needed(self, *_: object) -> dict[str, object]:
+        self.copies.append("to the CPU")
+        return {"x": None}
+
+    def maybe_clone_args(self, exclude: object, *args: object) -> object:
+        assert not exclude
+        self.copies.append("on the device")
+        return args
+
+    def bench(self, launcher: str, *args: object) -> float:
+        from torch._inductor.runtime import benchmarking
+
+        there = self.copy_args_to_cpu_if_needed(*args)
+        call = lambda: (self.maybe_clone_args(there, *args), launcher)[1]  # noqa: E731
+        return float(benchmarking.benchmarker.benchmark_gpu(call))
+
+
+@pytest.mark.parametrize(("zeroed", "copied"), [([], 1), (["x"], 2)])
+def test_what_a_kernel_writes_over_is_copied_once(
+    monkeypatch: pytest.MonkeyPatch, timer: _Timer, zeroed: list[str], copied: int
+) -> None:
+    """Of what has to be zero before each launch, there is a copy for each."""
+
+    def launches(call: Callable[[], str]) -> Callable[[], float]:
+        launcher = call()
+        return lambda: {"a": 2e-6, "b": 1e-6}[launcher]
+
+    monkeypatch.setattr(late_tuning, "_launches", launches)
+    kernel = _InPlace(zeroed)
+    with tuned_by_replays():
+        heuristics.CachingAutotuner.autotune_to_one_config(kernel, torch.zeros(3))
+    assert kernel.launchers == ["b"]
+    # Inductor goes through the configurations a second time, to be told the figures.
+    timed, told = kernel.copies[:copied], kernel.copies[copied:]
+    assert timed == ["on the device"] * copied
+    assert told == ["to the CPU"] * 2
+    assert not {"copy_args_to_cpu_if_needed", "maybe_clone_args"} & vars(kernel).keys()
+
+
+@pytest.mark.parametrize("captured", [True, False])
+def test_what_is_timed_in_a_compile_is_timed_alone(
+    monkeypatch: pytest.MonkeyPatch, timer: _Timer, captured: bool
+) -> None:
+    """By replays, where it can be captured."""
+
+    def launches(_: object) -> Callable[[], float]:
+        assert seen == ["alone"]
+        if not captured:
+            raise RuntimeError("cannot be captured")
+        return lambda: 2e-6
+
+    monkeypatch.setattr(late_tuning, "_launches", launches)
     seen: list[str] = []
 
     @contextmanager
@@ -159,8 +233,9 @@ def test_what_is_timed_in_a_compile_is_timed_alone(monkeypatch: pytest.MonkeyPat
         seen.append("not any more")
 
     with timed_alone(alone):
-        assert timer.benchmark_gpu(lambda: 0.0, rep=40) == 1.0
+        assert timer.benchmark_gpu(lambda: 0.0, rep=40) == (2e-3 if captured else 1.0)
     assert timer.benchmark_gpu(lambda: 0.0) == 1.0
+    assert timer.asked == 2 - captured
     assert seen == ["alone", "not any more"]
 
 
@@ -175,6 +250,35 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(heuristics.CachingAutotuner, "autotune_to_one_config", counted)
     return tuned
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: make gpu-test")
+def test_a_kernel_that_writes_over_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No copy by way of the CPU is timed, though less memory was used before than a copy needs."""
+    seconds: list[float] = []
+    compared = late_tuning.compared
+
+    def noted(runs: list[Callable[[], float]]) -> list[float]:
+        found = compared(runs)
+        seconds.extend(found)
+        return found
+
+    monkeypatch.setattr(late_tuning, "compared", noted)
+    x = torch.zeros(1 << 22, device="cuda")
+    torch._dynamo.reset()
+    with fresh_cache():
+        run = torch.compile(lambda x: x.add_(1.0).sin_())
+        with tuning_put_off():
+            run(x)
+        x.zero_()
+        torch.cuda.reset_peak_memory_stats()
+        with tuned_by_replays():
+            run(x)
+    assert len(seconds) >= 2
+    # 32 MiB to move; through the CPU's bus the copy alone would take 300 us.
+    assert all(5e-6 < found < 1e-4 for found in seconds)
+    torch.testing.assert_close(x, torch.ones_like(x).sin())
 
 
 @pytest.mark.gpu

@@ -29,6 +29,12 @@ def test_samplers_are_those_of_the_committed_run() -> None:
     assert with_tables(text, ROOT / "docs") == text
 
 
+def test_the_data_card_counts_the_committed_records() -> None:
+    text = (ROOT / "data" / "RECORDS.md").read_text(encoding="utf-8")
+    assert text.count("<!-- records ") == 1
+    assert with_tables(text, ROOT / "data") == text
+
+
 def test_what_is_marked_for_others_is_left_alone() -> None:
     text = "<!-- patterns -->\nx\n<!-- end -->\n"
     assert with_tables(text, ROOT) == text
