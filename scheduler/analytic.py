@@ -86,7 +86,7 @@ class AnalyticGainModel(GainModel):
         found: dict[str, Prediction] = {}
         wholes: dict[str, list[set[fx.Node]]] = {}
         for candidate in sorted(candidates, key=lambda c: (-len(c.match.nodes), c.order)):
-            key = _likeness(candidate, rewriter.view)
+            key = likeness(candidate, rewriter.view)
             if key not in alike or alike[key].refused:
                 alike[key] = self._refusal() or self._predict(
                     rewriter, candidate, cost, before, self._depth(candidate, wholes)
@@ -163,7 +163,7 @@ class AnalyticGainModel(GainModel):
         return best, best_path
 
 
-def _likeness(candidate: Candidate, view: GraphView) -> Hashable:
+def likeness(candidate: Candidate, view: GraphView) -> Hashable:
     """Equal for candidates that should gain the same: one step of an unrolled loop and the next."""
     anchor = candidate.match.anchor.node
     around = (*anchor.all_input_nodes, *view.users(anchor))
