@@ -1,0 +1,149 @@
+"""An ensemble of gain networks as a folder: `config.json` and `model.safetensors`, which hold no code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from passwright.features import schema
+from passwright.features.example import Example
+from passwright.scheduler.gain_network import Collator, GainNetwork, NetworkConfig
+from passwright.scheduler.predictor import Floats, Forecast, Predictor
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+_FORMAT = 1
+#: A column may lie outside of what was seen by this part of its range.
+_BEYOND = 0.1
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the widths are multiplied by, so that 90 % of plans of families that were never seen lie within
+    their intervals; and the bounds of each column of `schema.SITE` in what was learned from."""
+
+    scale: float = 1.0
+    to_go_scale: float = 1.0
+    lowest: tuple[float, ...] = ()
+    highest: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ensemble(Predictor):
+    """Networks of one configuration, whose means are averaged."""
+
+    members: Sequence[GainNetwork]
+    calibration: Calibration = field(default_factory=Calibration)
+    #: Hash of the weights.
+    weights: str = ""
+
+    @property
+    def config(self) -> NetworkConfig:
+        return self.members[0].config
+
+    @property
+    def version(self) -> str:
+        return f"gnn-{schema.VERSION}-{self.weights}"
+
+    def forecast(self, examples: Sequence[Example]) -> Forecast:
+        """What members differ by widens the intervals."""
+        if not examples:
+            return Forecast(np.zeros((0, 3)), np.zeros((0, 3)))
+        batch = Collator(self.config)(examples)
+        with torch.inference_mode():
+            found = torch.stack([member(batch) for member in self.members]).double().numpy()
+        means, widths = found[..., 0], found[..., 1:]
+        apart = means.std(axis=0)[..., None] * _NINETY
+        total = np.sqrt(np.square(widths.mean(axis=0)) + np.square(apart))
+        scales = np.array([self.calibration.scale, self.calibration.to_go_scale])[:, None]
+        joined = np.concatenate([means.mean(axis=0)[..., None], total * scales], axis=-1)
+        return Forecast(joined[:, 0], joined[:, 1])
+
+    def unlike(self, example: Example) -> str:
+        if example.pattern not in self.config.patterns:
+            return f"pattern {example.pattern} was never measured"
+        low, high = self.calibration.lowest, self.calibration.highest
+        for name, value, least, most in zip(schema.SITE, example.site, low, high, strict=False):
+            slack = _BEYOND * (most - least) + 1e-6
+            if not least - slack <= value <= most + slack:
+                return f"{name} is beyond what was measured"
+        return ""
+
+
+#: Standard deviations of a normal distribution in half a 90 % interval.
+_NINETY = 1.645
+
+
+def bounds(examples: Sequence[Example]) -> tuple[Floats, Floats]:
+    """Lowest and highest of each column of `schema.SITE`."""
+    rows = np.stack([example.site for example in examples]).astype(np.float64)
+    return rows.min(axis=0), rows.max(axis=0)
+
+
+def save(ensemble: Ensemble, folder: Path, about: Mapping[str, Any]) -> None:
+    """Writes the folder, which is made. `about` goes into the configuration: data, seeds, figures."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        f"{number}.{name}": value.contiguous()
+        for number, member in enumerate(ensemble.members)
+        for name, value in member.state_dict().items()
+    }
+    save_file(tensors, folder / WEIGHTS)
+    config = {
+        "format": _FORMAT,
+        "network": ensemble.config.to_json(),
+        "members": len(ensemble.members),
+        "calibration": {
+            name: getattr(ensemble.calibration, name)
+            for name in ("scale", "to_go_scale", "lowest", "highest")
+        },
+        "about": dict(about),
+    }
+    text = json.dumps(config, indent=1, sort_keys=True)
+    (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
+
+
+def load(folder: Path) -> Ensemble:
+    """Reads what `save` wrote. Raises ValueError for anything else, with what to do about it."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        found = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        if not isinstance(found, dict) or found.get("format") != _FORMAT:
+            raise ValueError(f"{folder / CONFIG} is no model of format {_FORMAT}")
+        config = NetworkConfig.from_json(found["network"])
+        tensors = load_file(folder / WEIGHTS)
+        members = [_member(config, tensors, number) for number in range(found["members"])]
+        calibration = Calibration(**found["calibration"])
+    except (
+        OSError,
+        KeyError,
+        TypeError,
+        RuntimeError,
+        json.JSONDecodeError,
+        SafetensorError,
+    ) as error:
+        raise ValueError(
+            f"{folder} holds no gain model that can be read ({type(error).__name__}: {error}); train one"
+            " with `passwright train`"
+        ) from error
+    digest = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()[:12]
+    return Ensemble(members, calibration, digest)
+
+
+def _member(config: NetworkConfig, tensors: Mapping[str, Tensor], number: int) -> GainNetwork:
+    network = GainNetwork(config)
+    prefix = f"{number}."
+    own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+    network.load_state_dict(own)
+    return network.eval()

@@ -1,0 +1,50 @@
+"""The interface of what learned the gains of steps: networks, and baselines they are held against."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from passwright.features.example import Example
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of k steps: mean, and widths of a 90 % interval below and above it, (k, 3), of the gain of each and
+    of the gain-to-go of the best continuation that starts with it."""
+
+    gain: Floats
+    to_go: Floats
+
+
+class Predictor(ABC):
+    """Predicts steps from their features. Deterministic: equal examples give equal numbers."""
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """Changes whenever predictions may change."""
+
+    @abstractmethod
+    def forecast(self, examples: Sequence[Example]) -> Forecast:
+        """Of all examples in one batched call, in order."""
+
+    def unlike(self, example: Example) -> str:
+        """Why nothing like the example was ever measured, or ""."""
+        return ""
+
+
+def sum_of(steps: Floats) -> tuple[float, float, float]:
+    """Mean, lower and upper bound of the gain of steps one after the other, (s, 3): their errors are taken
+    as independent."""
+    if not len(steps):
+        return 0.0, 0.0, 0.0
+    mean = float(steps[:, 0].sum())
+    below, above = np.sqrt(np.square(steps[:, 1:]).sum(axis=0)).tolist()
+    return mean, mean - below, mean + above

@@ -1,0 +1,53 @@
+"""Leave-one-family-out evaluation of what predicts gains: every family is predicted by models that never
+saw it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from passwright.scheduler.predictor import Predictor, sum_of
+from passwright.training.gain_loss import target_of
+from passwright.training.gain_metrics import Plans
+from passwright.training.samples import WorkloadSamples
+from passwright.training.splits import folds
+
+#: Learns from samples, by a seed.
+Learn = Callable[[Sequence[WorkloadSamples], int], Predictor]
+
+
+def plans_of(samples: WorkloadSamples, predictor: Predictor) -> Plans:
+    """Measured and predicted gains of the plans of one workload."""
+    target = target_of(samples)
+    steps = predictor.forecast([step.example for step in samples.steps]).gain
+    sums = [sum_of(steps[np.flatnonzero(row)]) for row in target.sums.numpy()]
+    predicted = np.array(sums, np.float64).reshape(-1, 3)
+    return Plans(
+        samples.workload,
+        samples.family,
+        target.gains.double().numpy(),
+        target.floors.double().numpy(),
+        *predicted.T,
+    )
+
+
+def held_out(
+    samples: Sequence[WorkloadSamples],
+    learn: Learn,
+    *,
+    count: int = 5,
+    seed: int = 0,
+    done: Callable[[int, int], None] = lambda *_: None,
+) -> list[Plans]:
+    """Predictions of every workload by a model that learned from other families alone, in the order of the
+    samples. Families are held out in `count` groups; `done` is told how many of these are through."""
+    found: dict[int, Plans] = {}
+    parts = folds([one.family for one in samples], count)
+    for number, families in enumerate(parts):
+        predictor = learn([one for one in samples if one.family not in families], seed)
+        for place, one in enumerate(samples):
+            if one.family in families:
+                found[place] = plans_of(one, predictor)
+        done(number + 1, len(parts))
+    return [found[place] for place in range(len(samples))]
