@@ -3,13 +3,13 @@
 #   PYTHON  what makes it                   make setup PYTHON=python3.12
 #   TORCH   which torch goes in             make setup TORCH=torch==2.14.1
 #   PIP_ARGS  further options for pip       make setup PIP_ARGS="--index-url URL"
-#   EXTRAS  which extras of the package     make setup EXTRAS=dev,zoo,train
+#   EXTRAS  which extras of the package     make setup EXTRAS=dev,zoo
 #   PYTEST_ARGS  further options for pytest make test PYTEST_ARGS="-x tests/passes"
 VENV ?= .venv
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 PIP_ARGS ?=
-EXTRAS ?= dev,zoo
+EXTRAS ?= dev,zoo,train
 JOBS ?= 2
 PYTEST_ARGS ?=
 
