@@ -1,0 +1,48 @@
+"""Samples of the committed records, built from names alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from passwright.training.data_stats import records_at
+from passwright.training.records import Record
+from passwright.training.sample_build import build_samples, device_of
+from passwright.training.samples import by_workload
+
+
+@pytest.fixture(scope="module")
+def records() -> list[Record]:
+    return records_at(None)
+
+
+def some(records: list[Record], beginning: str, device: str) -> list[Record]:
+    """All of one workload."""
+    fitting = [r for r in records if r.workload.startswith(beginning) and r.device == device]
+    return by_workload(fitting)[0]
+
+
+def test_the_device_is_the_one_that_was_measured_on(records: list[Record]) -> None:
+    found = {r.device: device_of(r, tf32=False) for r in records}
+    gpu, cpu = found["NVIDIA H200"], found["AMD EPYC AVX512, 1 threads"]
+    assert (gpu.kind, gpu.name, gpu.tf32) == ("cuda", "NVIDIA H200", False)
+    assert (cpu.kind, cpu.name, cpu.cores) == ("cpu", "AMD EPYC AVX512", 1)
+    assert device_of(next(r for r in records if r.device == "NVIDIA H200"), tf32=True).tf32
+
+
+def test_plans_of_a_gpu_are_built_without_one_and_what_cannot_be_is_named(
+    records: list[Record],
+) -> None:
+    group = some(records, "cut:own:norm_branches#", "NVIDIA H200")
+    unknown = replace(group[0], workload="own:nobody@batch=2,precision=fp32,mode=infer,seed=0")
+    lines: list[str] = []
+    built = build_samples([unknown, *group], jobs=2, done=lines.append)
+    assert [name for name, _ in built.missing] == [unknown.workload]
+    assert "WorkloadError" in built.missing[0][1]
+    [found] = built.samples
+    assert (found.workload, found.device) == (group[0].workload, "NVIDIA H200")
+    assert len(found.plans) == len([r for r in group if r.gain is not None])
+    assert max(len(plan.steps) for plan in found.plans) >= 1
+    assert len(lines) == 2
+    assert {float(step.example.device[0]) for step in found.steps} == {1.0}
