@@ -14,6 +14,8 @@ import typer
 from passwright.scheduler.commands.collect import Collecting, collect_command
 from passwright.scheduler.commands.console import CommandGroup
 from passwright.scheduler.commands.data import Tools, data_app
+from passwright.scheduler.commands.train import Tools as Training
+from passwright.scheduler.commands.train import evaluate_command, train_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -392,6 +394,28 @@ def _data_tools() -> Tools:
 
 
 app.add_typer(data_app(_data_tools), name="data")
+
+
+def _training() -> Training:
+    from passwright.training import train_tools
+
+    return train_tools
+
+
+app.command(
+    "train",
+    epilog=_examples(
+        "passwright train --output runs/model",
+        "passwright train runs/data --samples runs/samples.safetensors --for 'NVIDIA H200'",
+    ),
+)(train_command(_training))
+app.command(
+    "evaluate",
+    epilog=_examples(
+        "passwright evaluate --samples runs/samples.safetensors --json runs/evaluation.json",
+        "passwright evaluate runs/data --model network --model trees --seeds 5",
+    ),
+)(evaluate_command(_training))
 
 
 def main() -> None:

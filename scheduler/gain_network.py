@@ -47,6 +47,9 @@ class NetworkConfig:
     pattern_width: int = 16
     word_width: int = 24
     dropout: float = 0.1
+    #: Of what is read out around a candidate: families have shapes of their own, by which a network could
+    #: tell them apart instead of learning what steps gain.
+    around_dropout: float = 0.5
     schema: int = schema.VERSION
 
     def to_json(self) -> dict[str, Any]:
@@ -131,6 +134,8 @@ class GainNetwork(nn.Module):
         self.messages = nn.ModuleList(_Messages(config) for _ in range(config.blocks))
         self.rows = nn.Linear(ROWS + config.pattern_width, config.trunk)
         self.around = nn.Linear(2 * config.width, config.trunk)
+        nn.init.zeros_(self.around.weight)
+        self.forget = nn.Dropout(config.around_dropout)
         self.layers = nn.ModuleList(_Layer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.trunk)
         #: Gain and gain-to-go, of each mean, lower and upper width.
@@ -154,7 +159,8 @@ class GainNetwork(nn.Module):
         positive."""
         pattern = self.pattern(batch.patterns)
         rows = self._standard(batch.rows, "row")
-        found = self.rows(torch.cat([rows, pattern], -1)) + self.around(self._read(batch, pattern))
+        around = self.around(self.forget(self._read(batch, pattern)))
+        found = self.rows(torch.cat([rows, pattern], -1)) + around
         for layer in self.layers:
             found = layer(found)
         heads: Tensor = self.heads(self.norm(found)).view(-1, 2, 3)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -74,7 +75,7 @@ def fit(
     how = how or Fit()
     if not prepared:
         raise ValueError("no measured steps to learn from")
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _one_thread():
         torch.manual_seed(seed)
         draw = random.Random(seed)
         network = GainNetwork(config)
@@ -102,6 +103,17 @@ def fit(
                 total += found.item() * len(group)
             epoch(number, total / len(order))
     return network.eval()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Networks so small are quickest on one, and by far where others use the cores as well."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _mean_loss(network: GainNetwork, group: Sequence[Prepared], how: Fit) -> torch.Tensor:

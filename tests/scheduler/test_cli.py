@@ -91,7 +91,9 @@ def test_help_needs_no_torch() -> None:
     assert "Usage: passwright" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["doctor", "patterns", "plan", "tune", "demo", "collect"])
+@pytest.mark.parametrize(
+    "command", ["doctor", "patterns", "plan", "tune", "demo", "collect", "train", "evaluate"]
+)
 def test_each_command_teaches_by_example(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0

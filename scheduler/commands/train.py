@@ -1,0 +1,212 @@
+"""`passwright train` and `passwright evaluate`: a gain model for a device from measured plans."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import typer
+
+from passwright.scheduler.commands.console import console, print_json, say
+
+
+class Tools(Protocol):
+    """Who does the work. Each raises WorkloadError where there is nothing to learn from."""
+
+    MODELS: tuple[str, ...]
+
+    def train(
+        self,
+        records: Path | None,
+        file: Path | None,
+        output: Path,
+        *,
+        device: str | None,
+        members: int,
+        epochs: int,
+        folds: int,
+        seed: int,
+        jobs: int | None,
+    ) -> Mapping[str, Any]:
+        """Trains and writes a model; scores of families that were held out."""
+
+    def evaluate(
+        self,
+        records: Path | None,
+        file: Path | None,
+        *,
+        models: Sequence[str],
+        device: str | None,
+        members: int,
+        epochs: int,
+        folds: int,
+        seeds: int,
+        jobs: int | None,
+    ) -> Mapping[str, Any]:
+        """Scores of all models."""
+
+
+_Records = Annotated[
+    Path | None,
+    typer.Argument(
+        help="A directory of records, or a packed file.", show_default="the committed data set"
+    ),
+]
+_Samples = Annotated[
+    Path | None,
+    typer.Option(
+        "--samples",
+        help="Features of all steps: read from this file if it is there, else built and written to it.",
+    ),
+]
+_Device = Annotated[
+    str | None,
+    typer.Option(
+        "--for", help="Name of the device, as records have it.", show_default="that of the most"
+    ),
+]
+_Members = Annotated[int, typer.Option(min=1, help="Networks of the ensemble.")]
+_Epochs = Annotated[int, typer.Option(min=1, help="Times that each network sees all plans.")]
+_Folds = Annotated[
+    int,
+    typer.Option(min=2, help="Parts of the families; each is predicted by those of the others."),
+]
+_Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Processes that build features.", show_default="cores")
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
+_COLUMNS = {
+    "tau": "tau",
+    "pairs": "pairs",
+    "top1": "top-1 slow-down",
+    "top3": "top-3",
+    "sign": "sign",
+    "captured": "captured",
+    "error": "error",
+}
+
+
+def train_command(tools: Callable[[], Tools]) -> Callable[..., None]:
+    """The command; `tools` imports who does the work."""
+
+    def train(
+        records: _Records = None,
+        output: Annotated[Path, typer.Option(help="The model's folder.")] = Path("runs/model"),
+        samples: _Samples = None,
+        device: _Device = None,
+        members: _Members = 5,
+        epochs: _Epochs = 50,
+        folds: _Folds = 5,
+        seed: Annotated[int, typer.Option(help="Of weights, and of the order of plans.")] = 0,
+        jobs: _Jobs = None,
+        as_json: _Json = False,
+    ) -> None:
+        """Train a gain model for a device on measured plans.
+
+        Workloads are built from their names and the steps of all plans performed once more, for their
+        features. Every family is held out once: how well the model predicts what it has not seen, and how
+        wide its intervals have to be, is measured on these. Stopped, the same command goes on from the
+        networks that are done.
+        """
+        found = tools().train(
+            records,
+            samples,
+            output,
+            device=device,
+            members=members,
+            epochs=epochs,
+            folds=folds,
+            seed=seed,
+            jobs=jobs,
+        )
+        if as_json:
+            print_json(found)
+            return
+        say(f"scores of families that were held out, and the model's card: {output / 'README.md'}")
+        console().print((output / "README.md").read_text(encoding="utf-8"), markup=False)
+
+    return train
+
+
+def evaluate_command(tools: Callable[[], Tools]) -> Callable[..., None]:
+    """The command; `tools` imports who does the work."""
+
+    def evaluate(
+        records: _Records = None,
+        models: Annotated[
+            list[str] | None,
+            typer.Option("--model", help="network, trees, ridge, 'pattern mean' or analytic."),
+        ] = None,
+        samples: _Samples = None,
+        device: _Device = None,
+        members: _Members = 5,
+        epochs: _Epochs = 50,
+        folds: _Folds = 5,
+        seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each from its seed.")] = 5,
+        jobs: _Jobs = None,
+        json_file: Annotated[
+            Path | None, typer.Option("--json", help="Write all figures to this file.")
+        ] = None,
+    ) -> None:
+        """Compare gain models on families that they have not seen.
+
+        All are asked of the same families with the same others to learn from. Differences are to the
+        first model, paired by workload.
+        """
+        doing = tools()
+        wanted = models or list(doing.MODELS)
+        for name in wanted:
+            if name not in doing.MODELS:
+                known = ", ".join(doing.MODELS)
+                raise typer.BadParameter(f"{name!r} is none of {known}", param_hint="--model")
+        found = doing.evaluate(
+            records,
+            samples,
+            models=wanted,
+            device=device,
+            members=members,
+            epochs=epochs,
+            folds=folds,
+            seeds=seeds,
+            jobs=jobs,
+        )
+        if json_file is not None:
+            json_file.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(found, indent=1, sort_keys=True)
+            json_file.write_text(text + "\n", encoding="utf-8")
+            say(f"written: {json_file}")
+        _show(found)
+
+    return evaluate
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    out = console()
+    out.print(
+        f"{found['device']}: {found['plans']} plans of {found['workloads']} workloads from"
+        f" {found['families']} families; each family predicted by what learned from others",
+        markup=False,
+    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("model")
+    for title in _COLUMNS.values():
+        table.add_column(title, justify="right")
+    table.add_column("p (tau)", justify="right")
+    for row in found["models"]:
+        cells = [_cell(row, name) for name in _COLUMNS]
+        against = row.get("tau_difference")
+        table.add_row(row["model"], *cells, f"{against['p']:.2g}" if against else "")
+    out.print(table)
+
+
+def _cell(row: Mapping[str, Any], name: str) -> str:
+    if name not in row["mean"]:
+        return "-"
+    half = row["interval"].get(name)
+    shown = f"{row['mean'][name]:.3f}"
+    return shown if half is None else f"{shown} ± {half:.3f}"

@@ -1,0 +1,136 @@
+"""Compares what predicts gains on families that were held out, over several seeds, in one run."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from passwright.scheduler.commands.console import progress
+from passwright.scheduler.ensemble import Ensemble
+from passwright.scheduler.gain_network import NetworkConfig
+from passwright.scheduler.predictor import Predictor
+from passwright.training.baselines import BASELINES
+from passwright.training.conformal import held_out_coverage
+from passwright.training.gain_eval import Learn, held_out
+from passwright.training.gain_fit import Fit, fit, prepare, vocabulary
+from passwright.training.gain_metrics import Plans, regret, scores, tau
+from passwright.training.samples import WorkloadSamples
+
+NETWORK = "network"
+#: Names of all that can be compared, the one that is ours first.
+MODELS = (NETWORK, *BASELINES)
+#: Whose answer does not depend on a seed.
+_FIXED = ("ridge", "pattern mean", "analytic")
+#: 97.5 % points of Student's t, by degrees of freedom.
+_STUDENT = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
+
+def evaluate(
+    samples: Sequence[WorkloadSamples],
+    models: Sequence[str] = MODELS,
+    *,
+    seeds: int = 5,
+    folds: int = 5,
+    members: int = 5,
+    how: Fit | None = None,
+    config: NetworkConfig | None = None,
+) -> dict[str, Any]:
+    """JSON: of every model its scores by seed, their means with 95 % intervals, and how its tau and its
+    top-1 slow-down differ from the first model's, paired by workload.
+
+    Every model is asked of the same families with the same others to learn from.
+    """
+    learns = {name: _learner(name, members, how or Fit(), config) for name in models}
+    runs = {name: 1 if name in _FIXED else seeds for name in models}
+    rows: dict[str, list[list[Plans]]] = {}
+    with progress(sum(runs.values()) * folds) as reporter:
+        for name, learn in learns.items():
+            rows[name] = []
+            for seed in range(runs[name]):
+
+                def done(number: int, of: int, name: str = name, seed: int = seed) -> None:
+                    reporter.finished(f"{name}, seed {seed}: {number} of {of}")
+
+                rows[name].append(held_out(samples, learn, count=folds, seed=seed, done=done))
+    first = rows[models[0]]
+    return {
+        "device": samples[0].device,
+        "workloads": len(samples),
+        "plans": sum(len(one.plans) for one in samples),
+        "families": len({one.family for one in samples}),
+        "folds": folds,
+        "members": members,
+        "models": [
+            {"model": name, **_summary(found), **_against(found, first)}
+            for name, found in rows.items()
+        ],
+    }
+
+
+def _learner(name: str, members: int, how: Fit, config: NetworkConfig | None) -> Learn:
+    if name != NETWORK:
+        return lambda samples, seed: BASELINES[name](seed).fit(samples)
+
+    def learn(samples: Sequence[WorkloadSamples], seed: int) -> Predictor:
+        found = vocabulary(samples, config or NetworkConfig((), ()))
+        prepared = prepare(samples, found)
+        seeds = range(seed * members, (seed + 1) * members)
+        return Ensemble([fit(prepared, found, how, seed=member) for member in seeds])
+
+    return learn
+
+
+def _summary(found: Sequence[Sequence[Plans]]) -> dict[str, Any]:
+    each = [scores(plans).to_json() for plans in found]
+    shares = [share for plans in found for share in held_out_coverage(plans).values()]
+    names = sorted(set.intersection(*(set(one) for one in each)))
+    return {
+        "seeds": each,
+        "mean": {name: statistics.fmean(one[name] for one in each) for name in names},
+        "interval": {name: _half([one[name] for one in each]) for name in names},
+        "calibrated_coverage": statistics.fmean(shares) if shares else None,
+    }
+
+
+def _against(
+    found: Sequence[Sequence[Plans]], first: Sequence[Sequence[Plans]]
+) -> dict[str, Mapping[str, float]]:
+    """Mean differences from the first model over workloads (means over seeds), with p-values of Wilcoxon's
+    signed-rank test. Of tau more is better, of regret less."""
+    if found is first:
+        return {}
+    measures: dict[str, Callable[[Plans], float]] = {
+        "tau": tau,
+        "regret": lambda plans: regret(plans, 1),
+    }
+    return {
+        f"{name}_difference": _paired(_by_workload(found, of), _by_workload(first, of))
+        for name, of in measures.items()
+    }
+
+
+def _by_workload(found: Sequence[Sequence[Plans]], of: Callable[[Plans], float]) -> list[float]:
+    return [statistics.fmean(of(plans) for plans in over) for over in zip(*found, strict=True)]
+
+
+def _paired(mine: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+    from scipy.stats import wilcoxon
+
+    pairs = zip(mine, theirs, strict=True)
+    apart = np.array([a - b for a, b in pairs if math.isfinite(a - b)])
+    if not apart.any():
+        return {"mean": 0.0, "p": 1.0, "workloads": len(apart)}
+    p = float(wilcoxon(apart).pvalue)
+    return {"mean": float(apart.mean()), "p": p, "workloads": len(apart)}
+
+
+def _half(values: Sequence[float]) -> float | None:
+    """Half of a 95 % interval of the mean, by Student; None of a single value."""
+    if len(values) < 2:
+        return None
+    freedom = min(len(values) - 1, len(_STUDENT) - 1)
+    return _STUDENT[freedom] * statistics.stdev(values) / math.sqrt(len(values))
