@@ -43,6 +43,8 @@ class Ensemble(Predictor):
     calibration: Calibration = field(default_factory=Calibration)
     #: Hash of the weights.
     weights: str = ""
+    #: What plans were measured on.
+    device: str = ""
 
     @property
     def config(self) -> NetworkConfig:
@@ -138,7 +140,7 @@ def load(folder: Path) -> Ensemble:
             " with `passwright train`"
         ) from error
     digest = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()[:12]
-    return Ensemble(members, calibration, digest)
+    return Ensemble(members, calibration, digest, str(found["about"].get("device", "")))
 
 
 def _member(config: NetworkConfig, tensors: Mapping[str, Tensor], number: int) -> GainNetwork:

@@ -25,22 +25,18 @@ from passwright.passes.inductor.table import kernel_patterns
 from passwright.passes.matching import Rewriter
 from passwright.passes.spec import Spec
 from passwright.passes.table import PatternTable, default_table
-from passwright.scheduler.analytic import AnalyticGainModel
 from passwright.scheduler.choices import Choice, all_choices, choose, find
 from passwright.scheduler.device import DeviceDescriptor, describe
 from passwright.scheduler.gain import GainModel
+from passwright.scheduler.gain_models import gain_model
 from passwright.scheduler.inductor import cache_directory, clone_for_compile, torch_versions
+from passwright.scheduler.once import warn_once
 from passwright.scheduler.plan import CUT_SHORT, Plan, Step, load, speedup, without_setting
 from passwright.scheduler.planner import Planner, replay
 from passwright.scheduler.settings import Settings, unknown_name
 from passwright.scheduler.store import PlanStore
 
 log = logging.getLogger(__name__)
-
-#: ATen-IR gets one part in so many of the rehearsals: there are two graphs of it, both larger.
-_ATEN_SHARE = 4
-#: So does a graph on a CPU, where less is to gain and users wait for the same two cores.
-_CPU_SHARE = 3
 
 
 @dataclass(frozen=True)
@@ -91,15 +87,8 @@ class Scheduler:
         )
 
     def model(self, device: DeviceDescriptor, dialect: Dialect = Dialect.TORCH) -> GainModel:
-        """The gain model for this device; it looks less far on ATen-IR, where less is left to gain."""
-        share = _ATEN_SHARE if dialect is Dialect.ATEN else 1
-        share *= _CPU_SHARE if device.kind == "cpu" else 1
-        return AnalyticGainModel(
-            device,
-            lookahead=self.settings.lookahead,
-            max_rehearsals=self.settings.max_rehearsals // share,
-            folds=self.settings.fold_parameters,
-        )
+        """The gain model for this device and kind of graph."""
+        return gain_model(self.settings, device, dialect)
 
     def context(self, device: DeviceDescriptor) -> str:
         """Hash of everything but the graph that a plan depends on."""
@@ -285,17 +274,13 @@ def key_of(fingerprint: str, training: bool, context: str) -> str:
 def code_version() -> str:
     """Hash of the source that a rewritten graph depends on."""
     root = Path(__file__).parent
-    files = [*root.glob("*.py"), *(root.parent / "passes").rglob("*.py")]
+    files = list(root.glob("*.py"))
+    for folder in ("passes", "features"):
+        files += (root.parent / folder).rglob("*.py")
     hashed = hashlib.sha256()
     for file in sorted(files):
         hashed.update(file.read_bytes())
     return hashed.hexdigest()[:12]
-
-
-@functools.cache
-def warn_once(text: str) -> None:
-    """For what concerns every graph of a process."""
-    log.warning(text)
 
 
 def given_plan(settings: Settings) -> Plan | None:

@@ -51,6 +51,9 @@ class Settings:
         "Inference: compute what depends on parameters alone (joined weights and tables) once and keep"
         " it. Takes memory for the copies, and does not notice writes through `parameter.data`.",
     )
+    gain_model: str = _doc(
+        "", "Folder of a gain model that `passwright train` wrote; empty: the analytic model."
+    )
     plan: str = _doc("", "A plan file to replay, instead of the one in the plan store.")
     plan_directory: str = _doc("", "Where plans are kept; empty: `passwright` in Inductor's cache.")
     min_gain: float = _doc(

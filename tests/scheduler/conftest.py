@@ -19,7 +19,7 @@ from passwright.passes.pattern import Candidate, Pattern
 from passwright.passes.table import PatternTable, default_table
 from passwright.passes.testing import capture, text
 from passwright.passes.verify import verify
-from passwright.scheduler import backend, compiler, optimize
+from passwright.scheduler import backend, compiler, once, optimize
 from passwright.scheduler import store as store_module
 from passwright.scheduler.device import DeviceDescriptor, describe_cpu, describe_gpu
 from passwright.scheduler.gain import GainModel, Interval, Prediction
@@ -141,7 +141,7 @@ def warned() -> Iterator[list[str]]:
     logger = logging.getLogger("passwright")
     logger.addHandler(handler)
     store_module._warned.clear()
-    optimize.warn_once.cache_clear()
+    once.warn_once.cache_clear()
     yield handler.texts
     logger.removeHandler(handler)
 
