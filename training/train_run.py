@@ -58,14 +58,15 @@ def train(samples: Sequence[WorkloadSamples], request: Request) -> Trained:
             networks = []
             for member in range(request.members):
                 key = digest([one.workload for one in part], seed, member)
-                reporter.working_on(f"network {member + 1} of {request.members}")
+                what = f"network {member + 1} of {request.members}, of {len(part)} workloads"
+                reporter.working_on(what)
                 network = keep.read(key, config)
                 if network is None:
                     number = seed * request.members + member
                     network = fit(prepared, config, request.fit, seed=number)
                     keep.write(key, network)
                 networks.append(network)
-                reporter.finished("")
+                reporter.finished(what)
             return Ensemble(networks)
 
         found = held_out(samples, learn, count=request.folds, seed=request.seed)
