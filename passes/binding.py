@@ -21,6 +21,7 @@ from typing import Any
 from torch import fx
 
 from passwright.passes.ops import Op
+from passwright.passes.originals import original
 from passwright.passes.spec import AnySpec, Spec
 
 #: Keyword names that torch accepts everywhere in place of its own.
@@ -120,7 +121,7 @@ def spelled(signature: str, *targets: Any) -> Callable[[Reader], Reader]:
 
     def register(reader: Reader) -> Reader:
         for target in targets:
-            key = ("method", target) if isinstance(target, str) else target
+            key = ("method", target) if isinstance(target, str) else original(target)
             TABLE[key] = (parsed, reader)
         return reader
 

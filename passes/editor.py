@@ -28,6 +28,7 @@ from passwright.passes.fake import FakeRuns
 from passwright.passes.graph import GraphView
 from passwright.passes.legality import one_grad_mode, parting_write, same_type
 from passwright.passes.order import Sinking
+from passwright.passes.originals import original
 from passwright.passes.spec import AnySpec, Spec
 from passwright.passes.state import refuse_foreign_state
 from passwright.passes.strides import observes_strides
@@ -206,7 +207,7 @@ class GraphEditor(FakeRuns, Sinking, Builders, Constants):
             if isinstance(target, str):
                 node = self.view.graph.call_method(target, args, kwargs)
             else:
-                node = self.view.graph.call_function(target, args, kwargs)
+                node = self.view.graph.call_function(original(target), args, kwargs)
         self._made[node] = None
         try:
             if not may(node):

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from passwright.passes.dialect import Dialect
 from passwright.passes.graph import GraphView
+from passwright.passes.originals import original
 
 
 class Sketch:
@@ -54,6 +55,7 @@ class Sketch:
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         """A call; a string target is a method. A change of mode holds for the calls after it."""
         make = self.graph.call_method if isinstance(target, str) else self.graph.call_function
+        target = original(target)
         node = make(target, args, kwargs)
         if target is torch._C._set_grad_enabled:
             self._grad = args[0]

@@ -19,11 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.nn import SAGEConv
-from torch_geometric.utils import scatter
 
 from passwright.features import schema
 from passwright.features.example import Example
+from passwright.passes.originals import torch_as_it_was
+
+with torch_as_it_was("torch_geometric"):
+    from torch_geometric.nn import SAGEConv
+    from torch_geometric.utils import scatter
 
 #: Columns of a site that come from outside it.
 ROWS = len(schema.SITE) + len(schema.GRAPH) + len(schema.DEVICE)

@@ -26,6 +26,7 @@ def ensemble() -> Ensemble:
     members = [GainNetwork(CONFIGURATION).eval() for _ in range(2)]
     for member in members:
         torch.nn.init.normal_(member.heads.weight, std=0.3)
+        torch.nn.init.normal_(member.around.weight, std=0.3)
     return Ensemble(members)
 
 
