@@ -45,7 +45,9 @@ class NetworkConfig:
     words: tuple[str, ...]
     width: int = 64
     trunk: int = 128
-    blocks: int = 2
+    #: Rounds of messages. With a few hundred workloads to learn from, networks with two rounds predicted
+    #: families that they had not seen worse than networks that read each node by itself.
+    blocks: int = 0
     layers: int = 2
     pattern_width: int = 16
     word_width: int = 24

@@ -16,7 +16,7 @@ from passwright.scheduler.gain_network import Collator, GainNetwork, NetworkConf
 from passwright.scheduler.predictor import sum_of
 from tests.support.gains import PATTERNS, example
 
-CONFIGURATION = NetworkConfig(PATTERNS, ("Linear", "placeholder"), width=8, trunk=16)
+CONFIGURATION = NetworkConfig(PATTERNS, ("Linear", "placeholder"), width=8, trunk=16, blocks=2)
 
 
 @pytest.fixture
