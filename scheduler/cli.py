@@ -11,9 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from passwright.scheduler.commands.bench import bench_command
 from passwright.scheduler.commands.collect import Collecting, collect_command
 from passwright.scheduler.commands.console import CommandGroup
 from passwright.scheduler.commands.data import Tools, data_app
+from passwright.scheduler.commands.options import (
+    Batch,
+    Device,
+    Json,
+    Model,
+    Seed,
+    Setting,
+    Train,
+    examples,
+)
 from passwright.scheduler.commands.train import Tools as Training
 from passwright.scheduler.commands.train import evaluate_command, train_command
 
@@ -25,10 +36,6 @@ if TYPE_CHECKING:
     from passwright.scheduler.settings import Settings
 
 
-def _examples(*lines: str) -> str:
-    return "\n\n".join(("Examples:", *lines))
-
-
 app = typer.Typer(
     name="passwright",
     cls=CommandGroup,
@@ -37,35 +44,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A pass-order scheduler for torch.compile: finds rewrites, predicts their gain, applies"
     " the best sequence.",
-    epilog=_examples(
+    epilog=examples(
         "passwright doctor  (is everything there?)",
         "passwright demo  (the main job on public models, one table)",
         "passwright plan own:split_cat  (what would be done, and why)",
         'In Python: torch.compile(model, backend="passwright")',
     ),
 )
-
-Model = Annotated[
-    str,
-    typer.Argument(
-        help="module:callable or path/file.py:callable, a function that returns (module, inputs);"
-        " or a known model: zoo:rechub/MMOE, own:split_cat, with fewer fields zoo:rechub/MMOE?fields=9.",
-        show_default=False,
-    ),
-]
-Batch = Annotated[int | None, typer.Option(min=1, help="Rows of the inputs.")]
-Train = Annotated[bool, typer.Option("--train", help="Forward and backward instead of inference.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; CUDA where there is any.")]
-Seed = Annotated[int, typer.Option(help="Of weights, inputs and the order of measurements.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
-Setting = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Any setting of the backend, e.g. min_gain=0.05 or without=batch_linears. Repeatable.",
-    ),
-]
 
 
 def _settings(given: list[str] | None, **forced: Any) -> Settings:
@@ -95,7 +80,7 @@ def _subject(name: str, batch: int | None, train: bool, device: str | None, seed
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "passwright doctor",
         "passwright doctor --device cpu --no-compile",
         "passwright doctor --json > report.json  (to attach to an issue)",
@@ -117,7 +102,7 @@ def doctor(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "passwright patterns",
         "passwright patterns batch_linears  (everything about one)",
         "passwright patterns --json",
@@ -134,7 +119,7 @@ def patterns(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "passwright plan own:split_cat",
         "passwright plan zoo:rechub/MMOE --train --diff full",
         "passwright plan my_model.py:make --batch 512 --set min_gain=0.05",
@@ -171,7 +156,7 @@ def plan(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "passwright tune own:norm_branches --batch 64",
         "passwright tune zoo:rechub/MMOE?fields=9 --train --set tune_seconds=5",
         "passwright tune my_model.py:build --budget 10m  (search, not only the predicted plans)",
@@ -241,7 +226,7 @@ def _search(
 
 
 @app.command(
-    epilog=_examples(
+    epilog=examples(
         "passwright demo",
         "passwright demo --models own:split_cat,zoo:rechub/MMOE --batch 2048",
         "passwright demo --full --time-limit 3600 --json demo.json",
@@ -290,85 +275,21 @@ def demo(
     raise typer.Exit(run.demo(request, json_file=json_file, markdown=markdown))
 
 
-@app.command(
-    epilog=_examples(
+def _benching() -> Any:
+    from passwright.training import bench
+
+    return bench
+
+
+app.command(
+    "bench",
+    epilog=examples(
         "passwright bench own:norm_branches --mode infer",
         "passwright bench zoo:rechub/MMOE --batch 2048 --search-seconds 900 --json mmoe.json",
         "passwright bench --time-limit 580 --json bench.json --resume  (again and again)",
         "passwright bench --from bench.json --markdown",
-    )
-)
-def bench(
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[MODEL]...", help="Which.", show_default="twelve public models"),
-    ] = None,
-    mode: Annotated[str, typer.Option(help="infer, train or both.")] = "both",
-    batch: Batch = None,
-    time_limit: Annotated[
-        float | None, typer.Option(min=1, help="Seconds for everything; no limit if not given.")
-    ] = None,
-    search_seconds: Annotated[
-        float, typer.Option(min=1, help="Longest search for one model in one mode.")
-    ] = 600.0,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Worker processes.", show_default="half the cores, at most 12"),
-    ] = None,
-    relaxed: Annotated[
-        bool, typer.Option("--relaxed", help="Also patterns that lower precision.")
-    ] = False,
-    fold: Annotated[
-        bool,
-        typer.Option(
-            "--fold", help="Inference: ours computes what depends on parameters alone once."
-        ),
-    ] = False,
-    precision: Annotated[
-        str, typer.Option(help="float32 matmul precision of torch: highest, high or medium.")
-    ] = "highest",
-    device: Device = None,
-    seed: Seed = 0,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write everything tried, after each model.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the file of --json, if there is one.")
-    ] = False,
-    from_file: Annotated[
-        Path | None, typer.Option("--from", help="Print the table of such a file; measure nothing.")
-    ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
-) -> None:
-    """Search by measurement for the patterns that make models fastest, and compare with default.
-
-    Combo kernels are tried on both sides. Takes hours for all models on a CPU.
-    """
-    from passwright.training import bench as run
-
-    if from_file is not None:
-        run.show(run.load(from_file), markdown=markdown)
-        return
-    if resume and json_file is None:
-        raise typer.BadParameter("it needs --json FILE", param_hint="--resume")
-    if precision not in ("highest", "high", "medium"):
-        raise typer.BadParameter(f"{precision!r} is not known", param_hint="--precision")
-    from passwright.scheduler.commands.models import pick_device
-
-    request = run.Request.of(
-        models or (),
-        mode=mode,
-        device=pick_device(device),
-        jobs=jobs,
-        search_seconds=search_seconds,
-        time_limit=time_limit,
-        batch=batch,
-        seed=seed,
-        relaxed=relaxed,
-        fold=fold,
-        precision=precision,
-    )
-    raise typer.Exit(run.bench(request, json_file=json_file, resume=resume, markdown=markdown))
+    ),
+)(bench_command(_benching))
 
 
 def _collecting() -> Collecting:
@@ -379,7 +300,7 @@ def _collecting() -> Collecting:
 
 app.command(
     "collect",
-    epilog=_examples(
+    epilog=examples(
         "passwright collect runs/data zoo:rechub/MMOE own:dhen --plans 12 --time-limit 300",
         "passwright collect runs/data 'zoo:*?fields=8' --cuts 20 --no-whole --batch 512,4096",
         "In Python: pandas.read_parquet('runs/data')",
@@ -404,14 +325,14 @@ def _training() -> Training:
 
 app.command(
     "train",
-    epilog=_examples(
+    epilog=examples(
         "passwright train --output runs/model",
         "passwright train runs/data --samples runs/samples.safetensors --for 'NVIDIA H200'",
     ),
 )(train_command(_training))
 app.command(
     "evaluate",
-    epilog=_examples(
+    epilog=examples(
         "passwright evaluate --samples runs/samples.safetensors --json runs/evaluation.json",
         "passwright evaluate runs/data --model network --model trees --seeds 5",
     ),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from passwright.scheduler.commands.console import FAILED, console, print_json, say
+from passwright.scheduler.commands.options import Json, examples
 
 if TYPE_CHECKING:
     import torch
@@ -61,11 +62,6 @@ _Path = Annotated[
         help="A directory of records, or a packed file.", show_default="the committed data set"
     ),
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
-
-
-def _examples(*lines: str) -> str:
-    return "\n\n".join(("Examples:", *lines))
 
 
 def data_app(tools: Callable[[], Tools]) -> typer.Typer:
@@ -73,7 +69,7 @@ def data_app(tools: Callable[[], Tools]) -> typer.Typer:
     app = typer.Typer(
         no_args_is_help=True,
         help="Measured records: what there is, whether it holds true, one file of it.",
-        epilog=_examples(
+        epilog=examples(
             "passwright data stats runs/records",
             "passwright data check runs/records --share 0.01",
             "passwright data pack runs/records --output records.parquet",
@@ -82,12 +78,12 @@ def data_app(tools: Callable[[], Tools]) -> typer.Typer:
     )
 
     @app.command(
-        epilog=_examples(
+        epilog=examples(
             "passwright data stats  (of the committed data set)",
             "passwright data stats runs/records --json",
         )
     )
-    def stats(path: _Path = None, as_json: _Json = False) -> None:
+    def stats(path: _Path = None, as_json: Json = False) -> None:
         """Count records, graphs, models, families, outcomes, gains, patterns, devices and versions."""
         found = tools().stats(path)
         if as_json:
@@ -96,7 +92,7 @@ def data_app(tools: Callable[[], Tools]) -> typer.Typer:
             _show_stats(found)
 
     @app.command(
-        epilog=_examples(
+        epilog=examples(
             "passwright data check --share 0.01 --seed 7",
             "passwright data check records.parquet --share 1 --json",
         )
@@ -111,7 +107,7 @@ def data_app(tools: Callable[[], Tools]) -> typer.Typer:
                 help="Where workloads of GPU records are built; they can be checked on a CPU, too."
             ),
         ] = None,
-        as_json: _Json = False,
+        as_json: Json = False,
     ) -> None:
         """Build workloads again, replay their plans, and compare with the records. Exit code 1: some
         differ. Nothing is compiled or timed."""
@@ -125,7 +121,7 @@ def data_app(tools: Callable[[], Tools]) -> typer.Typer:
         raise typer.Exit(FAILED if found["mismatches"] else 0)
 
     @app.command(
-        epilog=_examples(
+        epilog=examples(
             "passwright data pack runs/records --output records.parquet",
             "passwright data pack runs/first runs/second --output both.parquet",
         )

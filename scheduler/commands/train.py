@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
 
 from passwright.scheduler.commands.console import console, print_json, say
+from passwright.scheduler.commands.options import Json
+
+
+@dataclass(frozen=True)
+class Learning:
+    """From what is learned, and how."""
+
+    records: Path | None
+    #: Features of all steps.
+    samples: Path | None
+    device: str | None
+    members: int
+    epochs: int
+    folds: int
+    jobs: int | None
 
 
 class Tools(Protocol):
@@ -17,33 +33,11 @@ class Tools(Protocol):
 
     MODELS: tuple[str, ...]
 
-    def train(
-        self,
-        records: Path | None,
-        file: Path | None,
-        output: Path,
-        *,
-        device: str | None,
-        members: int,
-        epochs: int,
-        folds: int,
-        seed: int,
-        jobs: int | None,
-    ) -> Mapping[str, Any]:
+    def train(self, learning: Learning, output: Path, *, seed: int) -> Mapping[str, Any]:
         """Trains and writes a model; scores of families that were held out."""
 
     def evaluate(
-        self,
-        records: Path | None,
-        file: Path | None,
-        *,
-        models: Sequence[str],
-        device: str | None,
-        members: int,
-        epochs: int,
-        folds: int,
-        seeds: int,
-        jobs: int | None,
+        self, learning: Learning, *, models: Sequence[str], seeds: int
     ) -> Mapping[str, Any]:
         """Scores of all models."""
 
@@ -76,7 +70,6 @@ _Folds = Annotated[
 _Jobs = Annotated[
     int | None, typer.Option(min=1, help="Processes that build features.", show_default="cores")
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
 _COLUMNS = {
     "tau": "tau",
     "pairs": "pairs",
@@ -101,7 +94,7 @@ def train_command(tools: Callable[[], Tools]) -> Callable[..., None]:
         folds: _Folds = 5,
         seed: Annotated[int, typer.Option(help="Of weights, and of the order of plans.")] = 0,
         jobs: _Jobs = None,
-        as_json: _Json = False,
+        as_json: Json = False,
     ) -> None:
         """Train a gain model for a device on measured plans.
 
@@ -110,17 +103,8 @@ def train_command(tools: Callable[[], Tools]) -> Callable[..., None]:
         wide its intervals have to be, is measured on these. Stopped, the same command goes on from the
         networks that are done.
         """
-        found = tools().train(
-            records,
-            samples,
-            output,
-            device=device,
-            members=members,
-            epochs=epochs,
-            folds=folds,
-            seed=seed,
-            jobs=jobs,
-        )
+        learning = Learning(records, samples, device, members, epochs, folds, jobs)
+        found = tools().train(learning, output, seed=seed)
         if as_json:
             print_json(found)
             return
@@ -161,17 +145,8 @@ def evaluate_command(tools: Callable[[], Tools]) -> Callable[..., None]:
             if name not in doing.MODELS:
                 known = ", ".join(doing.MODELS)
                 raise typer.BadParameter(f"{name!r} is none of {known}", param_hint="--model")
-        found = doing.evaluate(
-            records,
-            samples,
-            models=wanted,
-            device=device,
-            members=members,
-            epochs=epochs,
-            folds=folds,
-            seeds=seeds,
-            jobs=jobs,
-        )
+        learning = Learning(records, samples, device, members, epochs, folds, jobs)
+        found = doing.evaluate(learning, models=wanted, seeds=seeds)
         if json_file is not None:
             json_file.parent.mkdir(parents=True, exist_ok=True)
             text = json.dumps(found, indent=1, sort_keys=True)

@@ -252,10 +252,8 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return tuned
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: make gpu-test")
-def test_a_kernel_that_writes_over_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No copy by way of the CPU is timed, though less memory was used before than a copy needs."""
+def _timed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds of the configurations that are compared from now on."""
     seconds: list[float] = []
     compared = late_tuning.compared
 
@@ -265,6 +263,14 @@ def test_a_kernel_that_writes_over_what_it_reads(monkeypatch: pytest.MonkeyPatch
         return found
 
     monkeypatch.setattr(late_tuning, "compared", noted)
+    return seconds
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: make gpu-test")
+def test_a_kernel_that_writes_over_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No copy by way of the CPU is timed, though less memory was used before than a copy needs."""
+    seconds = _timed(monkeypatch)
     x = torch.zeros(1 << 22, device="cuda")
     torch._dynamo.reset()
     with fresh_cache():
@@ -285,15 +291,7 @@ def test_a_kernel_that_writes_over_what_it_reads(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: make gpu-test")
 def test_a_compiled_kernel_is_tuned_later_and_by_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned = _counted(monkeypatch)
-    seconds: list[float] = []
-    compared = late_tuning.compared
-
-    def noted(runs: list[Callable[[], float]]) -> list[float]:
-        found = compared(runs)
-        seconds.extend(found)
-        return found
-
-    monkeypatch.setattr(late_tuning, "compared", noted)
+    seconds = _timed(monkeypatch)
     x = torch.randn(1 << 20, device="cuda")
     torch._dynamo.reset()
     with fresh_cache():
