@@ -47,7 +47,7 @@ def gain_model(settings: Settings, device: DeviceDescriptor, dialect: Dialect) -
 
 def _trained(folder: str, device: DeviceDescriptor) -> Ensemble | None:
     try:
-        found = _loaded(folder)
+        found = _loaded(folder, _written(folder))
     except (ValueError, ImportError) as error:
         hint = "; pip install 'passwright[train]'" if isinstance(error, ImportError) else ""
         warn_once(f"gain model {folder}: {error}{hint}; the analytic one is used")
@@ -62,8 +62,16 @@ def _trained(folder: str, device: DeviceDescriptor) -> Ensemble | None:
     return found
 
 
+def _written(folder: str) -> int:
+    """When the model was written, so that one which is trained anew is read anew; 0 if there is none."""
+    try:
+        return (Path(folder) / "config.json").stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 @functools.lru_cache(maxsize=4)
-def _loaded(folder: str) -> Ensemble:
+def _loaded(folder: str, _: int) -> Ensemble:
     from passwright.scheduler.ensemble import load
 
     return load(Path(folder))

@@ -46,7 +46,8 @@ class NetworkConfig:
     width: int = 64
     trunk: int = 128
     #: Rounds of messages. With a few hundred workloads to learn from, networks with two rounds predicted
-    #: families that they had not seen worse than networks that read each node by itself.
+    #: families that they had not seen worse than networks that read each node by itself
+    #: (data/reports/evaluation-h200-two-rounds.json and -no-rounds.json).
     blocks: int = 0
     layers: int = 2
     pattern_width: int = 16

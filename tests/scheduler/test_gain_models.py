@@ -27,9 +27,9 @@ def forget() -> None:
     gain_models._loaded.cache_clear()
 
 
-def trained(folder: Path, device: str) -> Settings:
+def trained(folder: Path, device: str, seed: int = 0) -> Settings:
     """Settings with a model that was trained for this device."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = NetworkConfig(PATTERNS, ("Linear",), width=8, trunk=16)
     draw = np.random.default_rng(0)
     low, high = bounds([example(n % 3, draw) for n in range(6)])
@@ -50,6 +50,17 @@ def test_a_trained_model_predicts_for_its_device_on_torch_ir(
     assert isinstance(found, LearnedGainModel)
     assert found.version != gain_model(Settings(), device, Dialect.TORCH).version
     assert isinstance(gain_model(settings, device, Dialect.ATEN), AnalyticGainModel)
+
+
+def test_a_model_that_was_trained_anew_is_read_anew(
+    tmp_path: Path, device: DeviceDescriptor
+) -> None:
+    versions = []
+    for seed in (0, 1):
+        settings = trained(tmp_path / "model", device.name, seed)
+        versions.append(gain_model(settings, device, Dialect.TORCH).version)
+        versions.append(gain_model(settings, device, Dialect.TORCH).version)
+    assert versions[0] == versions[1] != versions[2] == versions[3]
 
 
 def test_a_model_for_another_device_costs_one_warning(
