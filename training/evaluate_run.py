@@ -25,8 +25,6 @@ NETWORK = "network"
 MODELS = (NETWORK, *BASELINES)
 #: Whose answer does not depend on a seed.
 _FIXED = ("ridge", "pattern mean", "analytic")
-#: 97.5 % points of Student's t, by degrees of freedom.
-_STUDENT = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 def evaluate(
@@ -132,5 +130,7 @@ def _half(values: Sequence[float]) -> float | None:
     """Half of a 95 % interval of the mean, by Student; None of a single value."""
     if len(values) < 2:
         return None
-    freedom = min(len(values) - 1, len(_STUDENT) - 1)
-    return _STUDENT[freedom] * statistics.stdev(values) / math.sqrt(len(values))
+    from scipy.stats import t
+
+    point = float(t.ppf(0.975, len(values) - 1))
+    return point * statistics.stdev(values) / math.sqrt(len(values))

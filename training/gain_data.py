@@ -48,12 +48,12 @@ def of_device(samples: Sequence[WorkloadSamples], device: str | None) -> list[Wo
 
 def _built(records: Path | None, jobs: int) -> list[WorkloadSamples]:
     from passwright.training.data_stats import records_at
+    from passwright.training.labels import by_graph
     from passwright.training.noise import with_floors
     from passwright.training.sample_build import build_samples
-    from passwright.training.samples import by_workload
 
     found = with_floors(records_at(records))
-    with progress(len(by_workload(found))) as reporter:
+    with progress(len(by_graph(found))) as reporter:
         built = build_samples(found, jobs=jobs, done=reporter.finished)
     if built.missing:
         say(f"left out, for they are others or cannot be had here: {len(built.missing)} workloads")

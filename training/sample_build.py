@@ -7,8 +7,9 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from passwright.training.labels import by_graph
 from passwright.training.records import Record
-from passwright.training.samples import WorkloadSamples, by_workload
+from passwright.training.samples import WorkloadSamples
 
 if TYPE_CHECKING:
     from passwright.scheduler.device import DeviceDescriptor
@@ -35,7 +36,7 @@ def build_samples(
     """
     from passwright.training.processes import spawning
 
-    groups = by_workload(records)
+    groups = by_graph(records)
     found: dict[int, WorkloadSamples] = {}
     missing: dict[int, tuple[str, str]] = {}
     with ProcessPoolExecutor(jobs, spawning(), _begin) as pool:

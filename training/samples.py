@@ -8,7 +8,7 @@ workloads are built from their names, and the steps performed once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -128,12 +128,3 @@ def _numbers(plans: Sequence[Plan], replays: Mapping[str, _Replay]) -> list[int]
             return None
         found += numbers
     return found
-
-
-def by_workload(records: Iterable[Record]) -> list[list[Record]]:
-    """Records that share graphs, levels and device, together."""
-    found: dict[tuple[str, ...], list[Record]] = {}
-    for record in records:
-        key = (record.workload, record.graph, record.levels, record.device)
-        found.setdefault(key, []).append(record)
-    return list(found.values())

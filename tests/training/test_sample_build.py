@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from passwright.training.data_stats import records_at
+from passwright.training.labels import by_graph
 from passwright.training.records import Record
 from passwright.training.sample_build import build_samples, device_of
-from passwright.training.samples import by_workload
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def records() -> list[Record]:
 def some(records: list[Record], beginning: str, device: str) -> list[Record]:
     """All of one workload."""
     fitting = [r for r in records if r.workload.startswith(beginning) and r.device == device]
-    return by_workload(fitting)[0]
+    return by_graph(fitting)[0]
 
 
 def test_the_device_is_the_one_that_was_measured_on(records: list[Record]) -> None:

@@ -22,10 +22,10 @@ from passwright.scheduler.device import describe_cpu
 from passwright.scheduler.inductor import clone_for_compile
 from passwright.scheduler.plan import SETTING, Plan, Step
 from passwright.scheduler.sites import SiteReader
-from passwright.training.labels import ZERO, Label
+from passwright.training.labels import ZERO, Label, by_graph
 from passwright.training.plan_text import graphs_key, plan_key, text_of
 from passwright.training.records import Record, Status
-from passwright.training.samples import PlanSample, WorkloadSamples, by_workload, samples_of
+from passwright.training.samples import PlanSample, WorkloadSamples, samples_of
 from passwright.training.workloads.capture import captured
 from passwright.training.workloads.exact import build_exact
 
@@ -294,5 +294,5 @@ def test_records_that_share_graph_levels_and_device_belong_together() -> None:
         record("a", levels="torch+aten"),
     ]
     again = record("b")
-    found = by_workload([usual, *others, again])
+    found = by_graph([usual, *others, again])
     assert found == [[usual, again], *([other] for other in others)]
