@@ -25,7 +25,7 @@ import torch
 from passwright.scheduler.cuda_timing import PARTS, replayed
 
 #: A replay lasts so long, if so many launches are enough for that.
-_SECONDS, _MOST_LAUNCHES = 75e-6, 32
+_SECONDS, _MOST_LAUNCHES = 150e-6, 64
 _TRIED = 4
 #: Each configuration's captures are replayed once in each round, and its quickest replay counts: what
 #: disturbs a device comes in bursts of a millisecond or two, and only ever makes it slower.

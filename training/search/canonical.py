@@ -9,7 +9,7 @@ sequences the one that is least as a tuple of labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from passwright.training.search.space import Labels
 
@@ -36,15 +36,42 @@ def _may_lead(left: list[str], at: int, commute: Commute) -> bool:
     return all(other != label and commute(other, label) for other in left[:at])
 
 
-class Canon:
-    """`canonical` with the answers of `commute` and the forms kept, for many sequences."""
+#: What a sequence comes to, where that can be told without measuring; None where it cannot.
+Result = Callable[[Labels], Hashable | None]
 
-    def __init__(self, commute: Commute | None = None) -> None:
-        self._ask = commute
+
+class Canon:
+    """One sequence for all that are equal: by what commutes, and by what they come to (`result`).
+
+    Answers of `commute` and forms are kept, for many sequences. Of sequences with one result, the one
+    that was asked about first stands for all; so workers that read the same trials agree.
+    """
+
+    def __init__(self, commute: Commute | None = None, result: Result | None = None) -> None:
+        self._ask, self._result = commute, result
         self._pairs: dict[tuple[str, str], bool] = {}
         self._forms: dict[Labels, Labels] = {}
+        self._first: dict[Hashable, Labels] = {}
 
     def __call__(self, sequence: Labels) -> Labels:
+        """The sequence that stands for this one, from now on."""
+        form = self.form(sequence)
+        found = self._result(form) if self._result is not None else None
+        return form if found is None else self._first.setdefault(found, form)
+
+    def find(self, sequence: Labels) -> Labels:
+        """The sequence that stands for this one, or its form where none does yet."""
+        form = self.form(sequence)
+        return self._first.get(self.key(form), form)
+
+    def key(self, sequence: Labels) -> Hashable:
+        """Equal for equal sequences."""
+        form = self.form(sequence)
+        found = self._result(form) if self._result is not None else None
+        return form if found is None else found
+
+    def form(self, sequence: Labels) -> Labels:
+        """The canonical form by what commutes alone, which costs little."""
         if self._ask is None:
             return sequence
         found = self._forms.get(sequence)

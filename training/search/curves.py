@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import queue
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -118,6 +119,9 @@ def run(
 
 @contextmanager
 def _pool(side_by_side: int) -> Iterator[tuple[ProcessPoolExecutor, Any]]:
+    # As many processes as cores: threads of their own would only be in each other's way.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
     context = spawning()
     lines = context.Queue()
     pool = ProcessPoolExecutor(side_by_side, context, _begin, (lines,))

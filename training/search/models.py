@@ -27,8 +27,8 @@ from passwright.training.model_plan import ModelPlan, settled
 from passwright.training.proposals import Graphs, foretold, planned
 from passwright.training.records import Record
 from passwright.training.search.space import Labels
+from passwright.training.search.states import PLANNED, States, leading
 
-PLANNED = "plan"
 #: Seconds of timing: of one plan in the search, and of the winner again.
 _SECONDS, _CONFIRM_SECONDS = 2.0, 6.0
 _MOST_STARTS = 6
@@ -78,14 +78,12 @@ class Sequences:
         fingerprint = GraphView(graph.graph).fingerprint
         macros = Macros(clone_for_compile(graph).graph, self._table)
         labels: list[str] = []
-        for number, label in enumerate(sequence):
+        for label in leading(sequence):
             if label == PLANNED:
                 found = self.planned.of(fingerprint)
                 labels += macros.replay(found) if found else []
-                continue
-            if number == 0:
-                labels += macros.perform(CLEAN_UP)
-            labels += macros.perform(Macro.parse(label))
+            else:
+                labels += macros.perform(Macro.parse(label))
         empty = Plan(fingerprint, training=self._graphs.training)
         return Plan.from_text(empty.to_text() + "\n".join(labels) + "\n")
 
@@ -106,7 +104,10 @@ class ModelProblem:
         told: Callable[[Sequence[Record]], None] = lambda _: None,
         left: Callable[[], float] | None = None,
     ) -> None:
-        self._sequences = Sequences(Graphs(captured, device, training))
+        graphs = Graphs(captured, device, training)
+        self._sequences = Sequences(graphs)
+        self._states = States(graphs, lambda: self._sequences.planned)
+        self._training = training
         self._farm, self._told, self._left = farm, told, left
         self._table = default_table()
         self._gains: dict[str, float | None] = {}
@@ -137,13 +138,20 @@ class ModelProblem:
         return list(dict.fromkeys(found))
 
     def score(self, sequence: Labels) -> float | None:
-        if self._is_over() and not self._sequences.is_made(sequence):
+        if self._is_over():
             return None
-        predicted = self.plan_of(sequence).predicted
-        return predicted.mean if predicted else None
+        with torch.set_grad_enabled(self._training):
+            return self._states.predicted(sequence).mean
 
     def commute(self, one: str, other: str) -> bool:
         return False
+
+    def result(self, sequence: Labels) -> str | None:
+        """The graphs that the sequence makes; None where there is no time to find out."""
+        if self._is_over():
+            return None
+        with torch.set_grad_enabled(self._training):
+            return self._states.reach(sequence)
 
     def measure(self, sequences: Sequence[Labels]) -> Sequence[float | None]:
         plans = {plan.key: plan for plan in self._planned(sequences)}

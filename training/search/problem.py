@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,6 +28,9 @@ class Problem(Protocol):
 
     def commute(self, one: str, other: str) -> bool:
         """Whether two steps side by side give the same in either order."""
+
+    def result(self, sequence: Labels) -> Hashable | None:
+        """The same for sequences that come to the same; None where only measuring can tell."""
 
     def measure(self, sequences: Sequence[Labels]) -> Sequence[float | None]:
         """Gains, in order; None where compiling failed, results were wrong, or it took too long."""

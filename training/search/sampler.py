@@ -8,7 +8,7 @@ then it takes a neighbour at random, or starts from a random sequence.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,20 +117,26 @@ class LocalSearchSampler(BaseSampler):
     def propose(self, ledger: Ledger, rng: np.random.Generator, attempt: int = 0) -> Labels:
         """A sequence that is neither known nor claimed, if one can be found."""
         at_random, restart = rng.random(2) < (self.epsilon, self.restarts)
-        pool: list[Labels] = []
+        for pool in self._pools(ledger, rng, restart=bool(restart)):
+            if at_random:
+                at = int(rng.integers(len(pool)))
+                fresh = self._fresh([*pool[at:], *pool[:at]], ledger, 1)
+            else:
+                fresh = self._by_promise(pool, ledger)
+            if fresh:
+                # A second attempt means that another worker came to the same conclusion.
+                return fresh[min(int(rng.integers(3 * attempt + 1)), len(fresh) - 1)]
+        return next((sequence for sequence, _ in ledger.ranking()), ())
+
+    def _pools(
+        self, ledger: Ledger, rng: np.random.Generator, *, restart: bool
+    ) -> Iterator[list[Labels]]:
+        """Where to look, one after the other until something new is found."""
         if not restart:
-            pool = self._around(self._best(ledger), ledger, rng)
-        if not pool:
-            pool = self._anywhere(ledger, rng)
-        if not pool:
-            pool = self._around([sequence for sequence, _ in ledger.ranking()], ledger, rng)
-        if not pool:
-            return next((sequence for sequence, _ in ledger.ranking()), ())
-        if at_random:
-            return pool[int(rng.integers(len(pool)))]
-        best = self._by_promise(pool, ledger)
-        # A second attempt means that another worker came to the same conclusion.
-        return best[min(int(rng.integers(3 * attempt + 1)), len(best) - 1)]
+            yield from filter(None, [self._around(self._best(ledger), ledger, rng)])
+        yield from filter(None, [self._anywhere(ledger, rng)])
+        everything = [sequence for sequence, _ in ledger.ranking()]
+        yield from filter(None, [self._around(everything, ledger, rng)])
 
     def _best(self, ledger: Ledger) -> list[Labels]:
         """The elite, by smoothed value; before anything is measured, what others are measuring."""
@@ -148,14 +154,14 @@ class LocalSearchSampler(BaseSampler):
         found: dict[Labels, None] = {}
         for parent in parents:
             for _, sequence in neighbours(parent, self.space):
-                found[self.canon(sequence)] = None
+                found[self.canon.form(sequence)] = None
         return self._thin(self._new(found, ledger), rng)
 
     def _anywhere(self, ledger: Ledger, rng: np.random.Generator) -> list[Labels]:
         drawn = (random_sequence(self.space, rng, self._order) for _ in range(_RANDOM))
-        return self._new(dict.fromkeys(self.canon(sequence) for sequence in drawn), ledger)
+        return self._new(dict.fromkeys(self.canon.form(sequence) for sequence in drawn), ledger)
 
-    def _new(self, found: Mapping[Labels, None], ledger: Ledger) -> list[Labels]:
+    def _new(self, found: Iterable[Labels], ledger: Ledger) -> list[Labels]:
         return [s for s in found if not ledger.is_known(s) and s not in ledger.claims]
 
     def _thin(self, pool: list[Labels], rng: np.random.Generator) -> list[Labels]:
@@ -168,8 +174,19 @@ class LocalSearchSampler(BaseSampler):
 
     def _by_promise(self, pool: list[Labels], ledger: Ledger) -> list[Labels]:
         """The best of the pool, best first: by the order of single labels, then by the gain model."""
-        found = self._sorted(pool, ledger, self._by_order)[:_SCORED]
-        return self._sorted(found, ledger, self._by_score) if self._score else found
+        found = self._fresh(self._sorted(pool, ledger, self._by_order), ledger, _SCORED)
+        return self._sorted(found, ledger, self._by_score) if found and self._score else found
+
+    def _fresh(self, ordered: Sequence[Labels], ledger: Ledger, most: int) -> list[Labels]:
+        """The first so many that come to something new, each to something else. What a sequence comes to
+        may cost time to find out, so it is asked of no more than that takes."""
+        found: dict[Hashable, Labels] = {}
+        for sequence in ordered:
+            if len(found) == most:
+                break
+            if self._new([self.canon.find(sequence)], ledger):
+                found.setdefault(self.canon.key(sequence), sequence)
+        return list(found.values())
 
     def _sorted(
         self, pool: list[Labels], ledger: Ledger, base: Callable[[Labels], float]

@@ -90,7 +90,9 @@ def search(
         raise ValueError(f"sampler {sampler!r} is none of {', '.join(SAMPLERS)}")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = open_study(storage, name, space)
-    run = _Run(study, problem, space, Canon(problem.commute), seed, sampler, noise, told)
+    run = _Run(
+        study, problem, space, Canon(problem.commute, problem.result), seed, sampler, noise, told
+    )
     confirmed: list[tuple[Labels, float, float | None]] = []
     try:
         with Worker() as worker:

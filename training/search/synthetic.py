@@ -89,6 +89,9 @@ class Synthetic:
         alike = self.pairs[a, b] == self.pairs[b, a]
         return bool(apart and alike and not crashes and not together)
 
+    def result(self, sequence: Labels) -> None:
+        """Only measuring tells."""
+
     @cached_property
     def optimum(self) -> float:
         """The largest gain of all sequences without repetitions, by trying them all."""

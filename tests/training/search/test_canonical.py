@@ -67,3 +67,12 @@ def test_each_pair_is_asked_about_once() -> None:
 
 def test_without_a_predicate_nothing_commutes() -> None:
     assert Canon()(("b", "a")) == ("b", "a")
+
+
+def test_sequences_that_come_to_the_same_are_one() -> None:
+    canon = Canon(result=lambda sequence: len(sequence) or None)
+    assert canon.find(("b",)) == ("b",)  # nothing stands for it yet
+    assert canon(("a",)) == ("a",)
+    assert canon(("b",)) == canon.find(("c",)) == ("a",)
+    assert canon.key(("b",)) == canon.key(("c",)) == 1
+    assert canon(()) == canon.key(()) == ()  # nobody can tell what it comes to

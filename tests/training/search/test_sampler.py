@@ -185,3 +185,26 @@ def test_it_beats_optunas_samplers_at_equal_trials() -> None:
             assert share[guided][1] > share[plain][1] + 0.05
     assert share["local"][0] > max(share["tpe"][0], share["random"][0]) + 0.1
     assert share["local"][1] > 0.85
+
+
+def test_of_what_comes_to_the_same_one_is_proposed() -> None:
+    asked: list[Labels] = []
+
+    def result(sequence: Labels) -> frozenset[str]:
+        asked.append(sequence)
+        return frozenset(sequence) - {"e"}  # order does not matter, and "e" does nothing
+
+    canon = Canon(result=result)
+    ledger = measured({"": 0.0, "a": 0.3, "b": 0.2, "ab": 0.4})
+    for sequence in ledger.values:
+        canon(sequence)
+    found = proposals(greedy(canon=canon), ledger)
+    assert not any(frozenset(text) - {"e"} in ({"a"}, {"b"}, {"a", "b"}, set()) for text in found)
+
+
+def test_all_neighbours_are_looked_at_before_it_gives_up() -> None:
+    canon = Canon(result=lambda sequence: sequence == ("d",))
+    ledger = measured({"": 0.0})
+    canon(())
+    order = dict.fromkeys("abcde", 0.0) | {"d": -0.5}
+    assert set(proposals(greedy(canon=canon, order=order), ledger, 3)) == {"d"}
