@@ -5,8 +5,8 @@
 
 What is searched is a `Problem` (`problem.py`). A sequence is a tuple of labels, of macros or of steps.
 Sequences that differ only in the order of steps that commute, or come to the same graphs, are one
-(`canonical.py`, `states.py`), and are measured once, whoever asks. Importing this package imports no Optuna; `study.py` and `sampler.py` need it
-(extra `collect`).
+(`canonical.py`, `states.py`), and are measured once, whoever asks. Importing this package imports no
+Optuna; `study.py` and `sampler.py` need it (extra `collect`).
 """
 
 from passwright.training.search.canonical import canonical
