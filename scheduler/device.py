@@ -1,26 +1,44 @@
 """What a device can do, in the few figures that a cost estimate needs.
 
 The figures are what compiled code reaches, not peaks of a datasheet. `describe` looks them up and
-never measures, so that the same machine gives the same plans; `probe` measures.
+never measures, so that the same machine gives the same plans; `passwright doctor --probe` measures, and
+keeps what it found for `describe` (`device_probe.py`, `device_store.py`).
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import logging
 import math
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from passwright.scheduler import device_store
 from passwright.scheduler import device_table as table
 
-_FORMAT = 2
+log = logging.getLogger(__name__)
+
+
+class Source(StrEnum):
+    """Where the figures of a device come from."""
+
+    #: A probe of this very device.
+    PROBE = "probe"
+    #: The tables, which were fitted to measurements of a device of this name.
+    MEASURED = "measured"
+    #: The tables: the maker's datasheet for this name, or what CPUs of this kind reach.
+    TABLE = "table"
+    #: No table knows the device: units times clocks, as the driver tells them.
+    DERIVED = "derived"
 
 
 @dataclass(frozen=True)
@@ -35,7 +53,9 @@ class DeviceDescriptor:
     a matrix product of less work runs on one core (CPU only). `item_seconds`: what each product of a
     batched one costs beside its work. `exp_rate`: how many exponentials of float32 are computed per
     second, 0 where memory is always slower. `call_seconds`: what one call of a compiled graph costs,
-    however small the graph. `tf32`: whether products of float32 may use TF32.
+    however small the graph. `fresh_bandwidth`: how many bytes a second the system hands out of memory
+    that was not used before (CPU only; 0 where that costs nothing). `tf32`: whether products of float32
+    may use TF32.
     """
 
     kind: str
@@ -51,7 +71,14 @@ class DeviceDescriptor:
     item_seconds: float = 0.0
     exp_rate: float = 0.0
     call_seconds: float = 2e-6
+    fresh_bandwidth: float = 0.0
     tf32: bool = False
+    source: Source = Source.TABLE
+
+    @property
+    def error(self) -> float:
+        """One standard error of the figures, as a part of them, in cost estimates."""
+        return table.DERIVED_ERROR if self.source is Source.DERIVED else table.KNOWN_ERROR
 
     def key(self) -> str:
         """A short name of the device and all its figures, the same in any process."""
@@ -66,8 +93,8 @@ class DeviceDescriptor:
     def allocation_seconds(self, nbytes: float, *, by_library: bool = False) -> float:
         """Seconds that a result of so many bytes costs before anything is written to it."""
         smallest = table.CPU_FRESH_BYTES if by_library else table.CPU_ALWAYS_FRESH_BYTES
-        large = self.kind == "cpu" and nbytes >= smallest
-        return nbytes / table.CPU_FRESH_BANDWIDTH if large else 0.0
+        large = self.fresh_bandwidth > 0 and nbytes >= smallest
+        return nbytes / self.fresh_bandwidth if large else 0.0
 
     def matmul_seconds(self, dtype: torch.dtype, work: float, outputs: float) -> float:
         """Seconds of arithmetic in a matrix product, or in a batch of them, counted together.
@@ -82,7 +109,7 @@ class DeviceDescriptor:
             return work / (peak / self.cores if work < self.serial_flops else peak)
         steps = work / max(1.0, outputs)
         waiting = steps * table.GPU_FILL[precision] * self.cores / peak
-        return work / peak + min(waiting, table.GPU_SPLIT_SECONDS)
+        return work / peak + min(waiting, table.GPU_SPLIT_LAUNCHES * self.extern_launch)
 
     def attention_seconds(self, items: float, queries: float, itemsize: int) -> float:
         """Seconds that attention of so many heads in all takes at least, each of so many queries."""
@@ -99,37 +126,46 @@ class DeviceDescriptor:
 
     def to_json(self) -> str:
         """One JSON object, keys sorted."""
-        return json.dumps({"format": _FORMAT, **asdict(self)}, sort_keys=True, indent=1)
-
-    @classmethod
-    def from_json(cls, text: str) -> DeviceDescriptor:
-        """Reads what `to_json` wrote; ValueError when it is something else."""
-        data: Any = json.loads(text)
-        if not isinstance(data, dict) or data.pop("format", None) != _FORMAT:
-            raise ValueError(f"not a device descriptor of format {_FORMAT}")
-        try:
-            return cls(**data)
-        except TypeError as error:
-            raise ValueError(f"not a device descriptor: {error}") from error
-
-
-def save(descriptor: DeviceDescriptor, path: Path) -> None:
-    """Writes the descriptor as JSON, in one piece or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(descriptor.to_json() + "\n", encoding="utf-8")
-    part.replace(path)
-
-
-def load(path: Path) -> DeviceDescriptor:
-    """Reads what `save` wrote. Raises ValueError when it is no descriptor, OSError as usual."""
-    return DeviceDescriptor.from_json(path.read_text(encoding="utf-8"))
+        return json.dumps(asdict(self), sort_keys=True, indent=1)
 
 
 def describe(device: torch.device) -> DeviceDescriptor:
-    """The device's figures from the tables, or derived from its properties. Nothing is measured.
+    """The device's figures: what a probe of it found, if there was one; else what `assumed` says.
 
-    On a CPU the figures go with `torch.get_num_threads()`, as times do. Raises ValueError for a
-    device that is neither a CPU nor CUDA.
+    A probe counts also where the tables know the device: whoever measures his own wants to be believed.
+    Nothing is measured here, and no file is read twice in a process. Raises ValueError for a device that
+    is neither a CPU nor CUDA.
+    """
+    known = assumed(device)
+    probed = device_store.find(known.kind, known.name, known.cores)
+    if probed is not None:
+        return with_probe(known, probed)
+    if known.source is Source.DERIVED:
+        _suggest_probe(known.name)
+    return known
+
+
+def with_probe(known: DeviceDescriptor, probed: device_store.Probed) -> DeviceDescriptor:
+    """The figures, with those that a probe measured in their place."""
+    figures: dict[str, Any] = dict(probed.figures)
+    rates = {**known.peak_flops, **probed.peak_flops}
+    return replace(known, **figures, peak_flops=rates, source=Source.PROBE)
+
+
+@functools.cache
+def _suggest_probe(name: str) -> None:
+    """Once a device: nothing is wrong, so no warning."""
+    log.info(
+        "no table knows %s: its figures are derived from its units and clocks, and gains have to be"
+        " larger to count; run `passwright doctor --probe` to measure it",
+        name,
+    )
+
+
+def assumed(device: torch.device) -> DeviceDescriptor:
+    """The device's figures from the tables, or derived from its properties, whatever a probe found.
+
+    On a CPU the figures go with `torch.get_num_threads()`, as times do. Raises as `describe` does.
     """
     if device.type == "cpu":
         capability = torch.backends.cpu.get_cpu_capability()
@@ -157,6 +193,8 @@ def describe_cpu(capability: str, threads: int, name: str, cache_bytes: int) -> 
         item_seconds=table.CPU_ITEM / threads,
         exp_rate=core.exp_rate * threads,
         call_seconds=table.CPU_CALL,
+        fresh_bandwidth=table.CPU_FRESH_BANDWIDTH,
+        source=Source.TABLE if table.knows_cpu(capability) else Source.DERIVED,
     )
 
 
@@ -169,8 +207,11 @@ def describe_gpu(name: str, properties: Any = None, *, tf32: bool = False) -> De
     gpu = table.known_gpu(name)
     if gpu is None and properties is None:
         raise LookupError(f"no figures for a GPU named {name!r}; give its CUDA properties")
+    source = Source.DERIVED
     if gpu is None:
         gpu = table.derived_gpu(properties)
+    else:
+        source = Source.MEASURED if gpu.measured else Source.TABLE
     cores = gpu.cores if properties is None else int(properties.multi_processor_count)
     share = min(1.0, cores / gpu.cores)
     bandwidth = gpu.memory_bandwidth * table.GPU_REACHED_BANDWIDTH * share
@@ -189,6 +230,7 @@ def describe_gpu(name: str, properties: Any = None, *, tf32: bool = False) -> De
         extern_launch=table.GPU_EXTERN_LAUNCH,
         call_seconds=table.GPU_CALL,
         tf32=tf32,
+        source=source,
     )
 
 
@@ -197,6 +239,7 @@ def _tf32_allowed() -> bool:
     return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 
+@functools.cache
 def _cpu_name() -> str:
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
@@ -206,6 +249,7 @@ def _cpu_name() -> str:
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
+@functools.cache
 def _cpu_cache() -> int:
     """Bytes of the last-level cache; 8 MiB where the system does not tell."""
     sizes = [8 << 10]

@@ -36,6 +36,13 @@ class Gpu:
     memory_bandwidth: float
     cache_bytes: int
     flops: Mapping[str, float]
+    #: What is fitted to measurements below was measured on this one.
+    measured: bool = False
+
+
+#: One standard error of a device's figures, as a part of them: where they were measured, here or on
+#: others of the name; and where they are derived from units and clocks. Assumed.
+KNOWN_ERROR, DERIVED_ERROR = 0.2, 0.4
 
 
 # ---- CPU. Measured with torch 2.13 in code that Inductor compiled.
@@ -45,6 +52,10 @@ class Gpu:
 CPU_FUSED_LAUNCH = 2e-6
 #: One more library call from Inductor's wrapper. Measured: 7.5 to 8.5 us for addmm of 8x8 by 8x8.
 CPU_EXTERN_LAUNCH = 8e-6
+#: What one more loop nest takes of what `add` takes when it is called from Python, by which a probe
+#: measures it. Measured on two cores with AVX512: 1.5 us in a chain of softmaxes of 8x8, against 2.7 us.
+#: One more addmm of 8x8 took 2.3 us there in compiled code, and 2.6 us called as the wrapper calls it.
+CPU_NEST_SHARE = 1.5 / 2.7
 #: Measured: products up to 1 MFLOP gain nothing from a second core, one of 2 MFLOP gains 1.15x,
 #: those from 7 MFLOP on gain 1.4x to 2x.
 CPU_SERIAL_FLOPS = 4e6
@@ -91,11 +102,17 @@ _OTHER = CpuCore(
     memory_bandwidth=10e9,
     memory_bandwidth_limit=100e9,
 )
+_CORES = {"AVX2": _AVX2, "AVX512": _AVX512}
 
 
 def cpu_core(capability: str) -> CpuCore:
     """Figures for a capability as `torch.backends.cpu.get_cpu_capability()` names it."""
-    return {"AVX2": _AVX2, "AVX512": _AVX512}.get(capability, _OTHER)
+    return _CORES.get(capability, _OTHER)
+
+
+def knows_cpu(capability: str) -> bool:
+    """Whether the table has figures for the capability, and not only for CPUs of which nothing is known."""
+    return capability in _CORES
 
 
 #: Part of the last-level cache that one program can count on. Estimated: others use it too. Measured: 256
@@ -112,6 +129,9 @@ GPU_FUSED_LAUNCH = 1.6e-6
 #: One more GEMM. Fitted to 900 products on an H200 (data/devices/h200.json): 2.5 us in bf16,
 #: 3 in TF32, 2.5 to 10 in plain fp32, where cuBLAS splits some small ones in two kernels.
 GPU_EXTERN_LAUNCH = 3.0e-6
+#: What a probe measures of the two on an H200: an `add` and an `addmm` of 8x8 by 8x8 that do nothing but
+#: begin and end, in a CUDA graph. Elsewhere both are taken to be longer or shorter in the same proportion.
+GPU_PROBED_FUSED, GPU_PROBED_EXTERN = 1.17e-6, 2.12e-6
 #: One call of a compiled graph, as the device sees it. Estimated: it keeps tiny graphs from infinite gains.
 GPU_CALL = 2e-6
 #: Part of the datasheet's memory bandwidth that a copy reaches. Measured on an H200: 4.1 to 4.3
@@ -121,10 +141,11 @@ GPU_REACHED_BANDWIDTH = 4.2 / 4.8
 #: H200: 790 of 989 TFLOP/s in bf16, 370 to 390 of 494 in TF32; 49 of 67 in plain fp32.
 GPU_REACHED_TENSOR, GPU_REACHED_VECTOR = 790 / 989, 49 / 67
 #: Outputs of a product that one multiprocessor computes in the time of one, and the most time that is
-#: lost with fewer: a long inner product is then split. Fitted to the same products; `errors` of
-#: `training/device_sweep.py` tells how far off each is, and a test bounds it. fp64: as fp32, assumed.
+#: lost with fewer, in launches of a GEMM (5 us on an H200): a long inner product is then split. Fitted to
+#: the same products; `errors` of `training/device_sweep.py` tells how far off each is, and a test bounds
+#: it. fp64: as fp32, assumed.
 GPU_FILL = {"fp64": 1800, "fp32": 1800, "tf32": 6000, "bf16": 2600, "fp16": 2600}
-GPU_SPLIT_SECONDS = 5e-6
+GPU_SPLIT_LAUNCHES = 5 / 3
 #: One block of attention (up to 64 queries of one head) on one multiprocessor, however little it has to
 #: do, in 32 and in 16 bits. Measured on an H200 in FTTransformer (data/reports/bench-h200.json: batch
 #: 2048, 8 heads of 40 tokens of width 16): fused attention takes 250 us more in three layers than
@@ -151,7 +172,7 @@ def _rates(fp64: float, fp32: float, tf32: float, half: float) -> dict[str, floa
 #: Datasheets of NVIDIA, without sparsity. The first pattern found in the name counts; neither GH200
 #: nor L40 counts as H200 or L4.
 _GPUS: tuple[tuple[str, Gpu], ...] = (
-    (r"\bH200\b", Gpu(132, 4.8 * _TERA, 50 * _MIB, _rates(67, 67, 494, 989))),
+    (r"\bH200\b", Gpu(132, 4.8 * _TERA, 50 * _MIB, _rates(67, 67, 494, 989), True)),
     (r"\bH100 PCIe\b", Gpu(114, 2.0 * _TERA, 50 * _MIB, _rates(51, 51, 378, 756))),
     (r"\bH100 NVL\b", Gpu(132, 3.9 * _TERA, 50 * _MIB, _rates(60, 60, 418, 835))),
     (r"\bH100\b", Gpu(132, 3.35 * _TERA, 50 * _MIB, _rates(67, 67, 494, 989))),

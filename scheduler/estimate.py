@@ -13,12 +13,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from passwright.scheduler.device_table import KNOWN_ERROR
 from passwright.scheduler.gain import Interval
 
-#: One standard error, as a part of the figure: of the device's figures, and of a single kernel beside
-#: them. The second is what 900 products on an H200 showed (data/devices/h200.json: half of
-#: them within 15 %); the first is assumed.
-_DEVICE_ERROR = 0.2
+#: One standard error of a single kernel, beside that of the device's figures, as a part of its time. It is
+#: what 900 products on an H200 showed (data/devices/h200.json: half of them within 15 %).
 _KERNEL_ERROR = 0.2
 #: Standard errors in half a 90 % interval.
 _NINETY = 1.645
@@ -47,11 +46,13 @@ class Estimate:
     """One pass over the graph: forward, and backward in training.
 
     `parts` holds what every kernel takes under its first node, `call` the seconds of calling it all.
+    `error`: one standard error of the device's figures, as a part of them.
     """
 
     parts: dict[Any, Seconds]
     kernels: int
     call: float = 2e-6
+    error: float = KNOWN_ERROR
 
     @property
     def seconds(self) -> float:
@@ -62,10 +63,11 @@ def gain_between(before: Estimate, after: Estimate) -> Interval:
     """log(before / after) of two forms of one graph, with a 90 % interval."""
     old, new = _columns(before), _columns(after)
     earlier, later = sum(old), sum(new)
+    error = before.error
     mean = math.log(earlier / later)
     # The same gain with one of the device's figures a standard error higher.
     variance = sum(
-        (math.log((earlier + _DEVICE_ERROR * was) / (later + _DEVICE_ERROR * is_now)) - mean) ** 2
+        (math.log((earlier + error * was) / (later + error * is_now)) - mean) ** 2
         for was, is_now in zip(old, new, strict=True)
     )
     gone = added = 0.0

@@ -42,12 +42,11 @@ class KernelCost:
         self.view = view
         self.device = device
         self._parts = {kernel.address: self.seconds(kernel) for kernel in view}
-        self._call = device.call_seconds
 
     @property
     def estimate(self) -> Estimate:
         """One run of all kernels."""
-        return Estimate(dict(self._parts), len(self._parts), self._call)
+        return self._estimate_of(dict(self._parts))
 
     def seconds(self, kernel: Kernel) -> Seconds:
         """One kernel alone."""
@@ -82,7 +81,7 @@ class KernelCost:
         for kernel in rest:
             del parts[kernel.address]
         parts[first.address] = after
-        return gain_between(before, Estimate(parts, len(parts), self._call))
+        return gain_between(before, self._estimate_of(parts))
 
     def _combined(self, members: tuple[Kernel, ...]) -> Seconds:
         """One launch, in which every member has blocks of its own."""
@@ -109,9 +108,10 @@ class KernelCost:
         after = dict(self._parts)
         before = {key: part for key, part in after.items() if key != producer.address}
         before[consumer.address] = inside
-        return gain_between(
-            Estimate(before, len(before), self._call), Estimate(after, len(after), self._call)
-        )
+        return gain_between(self._estimate_of(before), self._estimate_of(after))
+
+    def _estimate_of(self, parts: dict[str, Seconds]) -> Estimate:
+        return Estimate(parts, len(parts), self.device.call_seconds, self.device.error)
 
     def _cat_seconds(self, kernel: Kernel) -> float:
         """What asking for the parts of a cat takes."""

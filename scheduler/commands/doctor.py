@@ -14,7 +14,8 @@ import torch
 
 from passwright.scheduler import toolchain
 from passwright.scheduler.commands.console import FAILED, cause, console, print_json
-from passwright.scheduler.device import describe
+from passwright.scheduler.commands.probe import cores_of, origin
+from passwright.scheduler.device import Source, describe
 from passwright.scheduler.inductor import cache_directory
 from passwright.scheduler.optimize import Scheduler
 from passwright.scheduler.settings import Settings
@@ -71,6 +72,7 @@ def examine(device: torch.device, settings: Settings) -> list[Finding]:
         _compiler(),
         *_cuda(device),
         _device(device),
+        _figures(device),
         _directory("cache directory", cache_directory(), State.MISSING, "TORCHINDUCTOR_CACHE_DIR"),
         _directory(
             "plan directory",
@@ -140,12 +142,22 @@ def _device(device: torch.device) -> Finding:
     d = describe(device)
     flops = ", ".join(f"{name} {rate / 1e9:,.0f}" for name, rate in sorted(d.peak_flops.items()))
     value = (
-        f"{device}: {d.name}, {d.cores} {'threads' if d.kind == 'cpu' else 'multiprocessors'},"
+        f"{device}: {d.name}, {d.cores} {cores_of(d)},"
         f" memory {d.memory_bandwidth / 1e9:,.0f} GB/s, cache {d.cache_bytes / 2**20:,.0f} MiB at"
         f" {d.cache_bandwidth / 1e9:,.0f} GB/s, GFLOP/s {flops}; launch"
         f" {d.fused_launch * 1e6:.1f} us fused, {d.extern_launch * 1e6:.1f} us library ({d.key()})"
     )
     return Finding("device", State.OK, value)
+
+
+def _figures(device: torch.device) -> Finding:
+    """Where the device's figures come from, and whether a probe would make them better."""
+    source, text, against = origin(device)
+    cure = f"passwright doctor --probe --device {device}  (measures it, about 5 s)"
+    state = {Source.DERIVED: State.WARNING, Source.TABLE: State.OPTIONAL}.get(source, State.OK)
+    if against:
+        state, text = State.OPTIONAL, f"{text}, {against}"
+    return Finding("device figures", state, text, "" if state is State.OK else cure)
 
 
 def _directory(name: str, path: Path, state: State, variable: str) -> Finding:

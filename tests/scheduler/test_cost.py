@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,6 +14,8 @@ from passwright.passes.patterns import BatchLinears
 from passwright.passes.table import PatternTable
 from passwright.passes.testing import capture, text
 from passwright.scheduler.cost import Estimate, GraphCost
+from passwright.scheduler.device import Source
+from passwright.scheduler.estimate import gain_between
 
 
 def view_of(fn, *inputs, dynamic=False) -> GraphView:
@@ -271,3 +275,76 @@ def test_a_call_costs_something_and_more_in_training(device):
         estimate(lambda x: x.t(), randn(8, 8), device=device, training=t) for t in (False, True)
     ]
     assert 0 < empty[0].seconds == device.call_seconds < empty[1].seconds
+
+
+# ---- what the device says is what counts
+
+SMALL, LARGE = {"cache_bytes": 1 << 10}, {"cache_bytes": 1 << 40}
+
+
+@pytest.mark.parametrize(
+    ("name", "cache"),
+    [
+        ("memory_bandwidth", SMALL),
+        ("cache_bandwidth", LARGE),
+        ("fused_launch", {}),
+        ("extern_launch", {}),
+        ("call_seconds", {}),
+    ],
+)
+def test_each_figure_of_the_device_counts(device, name, cache):
+    """A probe changes estimates: none of these is a constant of one device."""
+
+    def fn(x, w, y):
+        return torch.relu(x @ w), torch.abs(y)
+
+    graph = view_of(fn, randn(256, 256), randn(256, 256), randn(4096, 1024))
+    device = replace(device, **cache)
+    other = replace(device, **{name: getattr(device, name) * 3})
+    before, after = (
+        GraphCost(graph, d, training=False).estimate().seconds for d in (device, other)
+    )
+    assert before != pytest.approx(after, rel=1e-3)
+
+
+def test_a_larger_cache_is_faster(device):
+    graph = view_of(torch.abs, randn(4096, 1024))
+    small, large = (
+        GraphCost(graph, replace(device, **cache), training=False).estimate().seconds
+        for cache in (SMALL, LARGE)
+    )
+    assert large < small
+
+
+def test_each_precision_has_a_rate_of_its_own(device):
+    def fn(x, w):
+        return x @ w
+
+    for dtype, name in (
+        (torch.float32, "tf32" if device.tf32 else "fp32"),
+        (torch.float64, "fp64"),
+        (torch.bfloat16, "bf16"),
+        (torch.float16, "fp16"),
+    ):
+        graph = view_of(fn, *(randn(1024, 1024).to(dtype) for _ in range(2)))
+        other = replace(device, peak_flops={**device.peak_flops, name: device.peak_flops[name] / 9})
+        before, after = (GraphCost(graph, d, training=False).estimate() for d in (device, other))
+        assert after.seconds > 1.5 * before.seconds
+
+
+def test_gains_on_a_device_that_nobody_measured_are_less_sure(h200):
+    """Of fewer launches against more traffic: how these compare is the device's affair."""
+
+    def many(x):
+        return [x[:, i * 64 : i * 64 + 64] + i for i in range(8)]
+
+    def one(x):
+        return torch.relu(x) + 1
+
+    derived = replace(h200, source=Source.DERIVED)
+    x = randn(4096, 512)
+    gains = [
+        gain_between(*(estimate(fn, x, device=d) for fn in (many, one))) for d in (h200, derived)
+    ]
+    assert gains[0].mean == gains[1].mean > 0
+    assert gains[1].lower < gains[0].lower
