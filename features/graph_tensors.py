@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +63,18 @@ class GraphTensors:
         return found
 
     @cached_property
+    def producers(self) -> list[int]:
+        """Of each edge."""
+        found: list[int] = self.edges[0].tolist()
+        return found
+
+    @cached_property
+    def into(self) -> list[range]:
+        """For each node the numbers of the edges that lead to it."""
+        starts = np.searchsorted(self.edges[1], np.arange(len(self.words) + 1)).tolist()
+        return [range(*pair) for pair in pairwise(starts)]
+
+    @cached_property
     def around(self) -> list[list[int]]:
         """Producers and users of each node. Inputs of the graph lead nowhere, nor does its output: what
         else reads a parameter or is returned has nothing to do with its neighbours there."""
@@ -83,8 +96,8 @@ def graph_tensors(
     places = {node: place for place, node in enumerate(living)}
     sources = [[places[p] for p in node.all_input_nodes if p in places] for node in living]
     taken = [seconds(node) for node in living]
-    specs = [parts_of(view.any_spec(node)) for node in living]
-    nbytes = [float(sum(spec.nbytes for spec in parts)) for parts in specs]
+    values = [_value_of(view, node) for node in living]
+    nbytes = [value.nbytes for value in values]
     stress = np.stack(
         [
             structure.criticality(sources, [sum(t) for t in taken]),
@@ -93,18 +106,19 @@ def graph_tensors(
         ],
         axis=1,
     )
-    rows = [_of_node(view, node, parts) for node, parts in zip(living, specs, strict=True)]
+    rows = [_of_node(view, node, value) for node, value in zip(living, values, strict=True)]
     own = np.array(rows, np.float32).reshape(len(living), schema.NODE.index("log_launch"))
     micros = np.log1p(1e6 * np.array(taken, np.float32).reshape(len(living), 3))
     pairs = [(p, user) for user, producers in enumerate(sources) for p in producers]
     operands = [n for producers in sources for n in range(len(producers))]
-    storages = [{spec.storage for spec in parts} for parts in specs]
+    sizes = [math.log1p(value) for value in nbytes]
+    storages = [value.storages for value in values]
     edge_features = [
-        (math.log1p(nbytes[p]), math.log1p(n), float(bool(storages[p] & storages[user])))
+        (sizes[p], math.log1p(n), float(not storages[p].isdisjoint(storages[user])))
         for (p, user), n in zip(pairs, operands, strict=True)
     ]
     return GraphTensors(
-        tuple(word(view, node) for node in living),
+        tuple(value.word for value in values),
         np.concatenate([own, micros, stress], axis=1),
         np.array(pairs, np.int64).reshape(-1, 2).T,
         np.array(edge_features, np.float32).reshape(-1, len(schema.EDGE)),
@@ -112,18 +126,47 @@ def graph_tensors(
     )
 
 
-def _of_node(view: GraphView, node: fx.Node, parts: tuple[Spec, ...]) -> list[float]:
-    """The columns of `schema.NODE` up to the seconds; of several tensors the first stands for the shape."""
-    own = [
+class _Value(NamedTuple):
+    """What is known of a node whatever becomes of it: its op, its tensors, and where they lie."""
+
+    word: str
+    nbytes: float
+    storages: frozenset[int]
+    is_view: float
+    #: The columns of `schema.NODE` up to `is_input`.
+    columns: tuple[float, ...]
+
+
+def _value_of(view: GraphView, node: fx.Node) -> _Value:
+    return view.lasting(node, "features", lambda: _find_value(view, node))
+
+
+def _find_value(view: GraphView, node: fx.Node) -> _Value:
+    parts = parts_of(view.any_spec(node))
+    nbytes = float(sum(part.nbytes for part in parts))
+    storages = frozenset(part.storage for part in parts)
+    columns = _columns(parts, nbytes)
+    return _Value(word(view, node), nbytes, storages, float(is_view(view, node)), columns)
+
+
+def _of_node(view: GraphView, node: fx.Node, value: _Value) -> tuple[float, ...]:
+    """The columns of `schema.NODE` up to the seconds."""
+    users = node.users
+    return (
+        *value.columns,
         float(node.op in ("placeholder", "get_attr")),
-        float(any(user.op == "output" for user in node.users)),
-        float(is_view(view, node)),
+        float(any(user.op == "output" for user in users)),
+        value.is_view,
         float(view.needs_grad(node)),
         math.log1p(len(node.all_input_nodes)),
-        math.log1p(len(node.users)),
-    ]
+        math.log1p(len(users)),
+    )
+
+
+def _columns(parts: tuple[Spec, ...], nbytes: float) -> tuple[float, ...]:
+    """Of several tensors the first stands for the shape."""
     if not parts:
-        return [0.0] * (schema.NODE.index("is_input")) + own
+        return (0.0,) * schema.NODE.index("is_input")
     first = parts[0]
     sizes = [hint(size) for size in first.shape]
     outer, inner, last = (
@@ -132,9 +175,9 @@ def _of_node(view: GraphView, node: fx.Node, parts: tuple[Spec, ...]) -> list[fl
         (sizes or [1])[-1],
     )
     dtype = first.dtype
-    return [
+    return (
         math.log1p(sum(part.numel for part in parts)),
-        math.log1p(sum(part.nbytes for part in parts)),
+        math.log1p(nbytes),
         float(len(sizes)),
         *(math.log1p(size) for size in (outer, inner, last)),
         *(float(last % by == 0) for by in (8, 16, 64, 128)),
@@ -147,5 +190,4 @@ def _of_node(view: GraphView, node: fx.Node, parts: tuple[Spec, ...]) -> list[fl
         1.0,
         # Others than strided tensors have no strides.
         float(first.layout == torch.strided and first.is_contiguous),
-        *own,
-    ]
+    )

@@ -49,13 +49,18 @@ def neighbourhood(
         )
         for place in order
     ]
-    inside = np.zeros(len(graph.words), bool)
-    inside[order] = True
-    kept = np.flatnonzero(inside[graph.edges[0]] & inside[graph.edges[1]])
-    edges = [[here[place] for place in row] for row in graph.edges[:, kept].tolist()]
+    # Edges stand in the order of their users, so that those of one node are in one piece.
+    kept: list[int] = []
+    ends: list[tuple[int, int]] = []
+    for user in order:
+        for number in graph.into[user]:
+            producer = here.get(graph.producers[number])
+            if producer is not None:
+                kept.append(number)
+                ends.append((producer, here[user]))
     return Neighbourhood(
         np.array(order, np.int64),
         np.array(roles, np.float32).reshape(-1, len(schema.ROLE)),
-        np.array(edges, np.int64).reshape(2, -1),
-        kept,
+        np.array(ends, np.int64).reshape(-1, 2).T,
+        np.array(kept, np.int64),
     )

@@ -40,7 +40,7 @@ class Record:
 
     label: str
     inserted: list[fx.Node] = field(default_factory=list)
-    #: Node and the text it had while alive.
+    #: Node and the text it had while alive; in a rehearsal its name.
     removed: dict[fx.Node, str] = field(default_factory=dict)
     #: Old value and the node that computes it now.
     replaced: list[tuple[fx.Node, fx.Node]] = field(default_factory=list)
@@ -57,11 +57,15 @@ class Record:
         """Adds a following step; what it removed of ours was never there."""
         self.inserted += later.inserted
         self.replaced += later.replaced
-        for node, text in later.removed.items():
-            if node in self.inserted:
-                self.inserted.remove(node)
-            else:
-                self.removed[node] = text
+        self.removed |= later.removed
+        self.forget_both()
+
+    def forget_both(self) -> None:
+        """What was inserted and removed again was never there."""
+        both = self.removed.keys() & set(self.inserted)
+        if both:
+            self.inserted = [node for node in self.inserted if node not in both]
+            self.removed = {n: text for n, text in self.removed.items() if n not in both}
 
 
 class GraphEditor(FakeRuns, Sinking, Builders, Constants):
@@ -71,10 +75,13 @@ class GraphEditor(FakeRuns, Sinking, Builders, Constants):
         super().__init__(view)
         self._undo: list[Callable[[], None]] = []
         self._record: Record | None = None
+        #: Steps are to be told of. Writing nodes out takes longer than burying them.
+        self.tells = True
         self._region = 0
         self._first: fx.Node | None = None
         self._draws = False
         self._made: dict[fx.Node, None] = {}
+        self._stale: dict[fx.Node, None] = {}
         self._constants: dict[fx.Node, Constant] = {}
         #: Last node of this step that was put right after the key, so that siblings stand in order.
         self._tail: dict[fx.Node, fx.Node] = {}
@@ -130,7 +137,8 @@ class GraphEditor(FakeRuns, Sinking, Builders, Constants):
         """
         try:
             living = sorted(node for node in self._made if not self.view.is_buried(node))
-            for node in living:
+            stale = [node for node in self._stale if self.view.is_living(node)]
+            for node in sorted({*living, *stale}):
                 foretold = self.view.any_spec(node)
                 if self.view.dialect.value not in node.meta:
                     found = self._run_fake(node, self.view.region(node))
@@ -151,6 +159,7 @@ class GraphEditor(FakeRuns, Sinking, Builders, Constants):
                 self.view.drop(node)
                 self.view.graph.erase_node(node)
         self._made.clear()
+        self._stale.clear()
         self._users = {n: tuple(sorted(n.users)) for n in self._users if self.view.is_living(n)}
         self._restore_users()
 
@@ -210,7 +219,7 @@ class GraphEditor(FakeRuns, Sinking, Builders, Constants):
                 node = self.view.graph.call_function(original(target), args, kwargs)
         self._made[node] = None
         try:
-            if not may(node):
+            if not (self.view.is_pure(node) if may is is_pure else may(node)):
                 raise IllegalRewrite(f"{node.format_node()} has an effect, and may not be inserted")
             if spec is None or self.view.mode(region).autocasts:
                 spec = self._run_fake(node, region)
@@ -308,6 +317,7 @@ class GraphEditor(FakeRuns, Sinking, Builders, Constants):
     def _rewire(self, user: fx.Node, old: fx.Node, new: fx.Node) -> None:
         args, kwargs = user.args, user.kwargs
         self._note_users(new, *user.all_input_nodes)
+        self.view.note_users((old, new))
         user.replace_input_with(old, new)
 
         def undo() -> None:
@@ -362,17 +372,15 @@ class GraphEditor(FakeRuns, Sinking, Builders, Constants):
             node = pending.pop()
             if node.users or self.view.is_buried(node) or not self.view.is_pure(node):
                 continue
-            record.removed[node] = _text(node)
+            record.removed[node] = _text(node) if self.tells else node.name
             pending += node.all_input_nodes
             self._bury(node)
-        for node in list(record.removed):
-            if node in record.inserted:
-                record.inserted.remove(node)
-                del record.removed[node]
+        record.forget_both()
 
     def _bury(self, node: fx.Node) -> None:
         args, kwargs = node.args, node.kwargs
         self._note_users(*node.all_input_nodes)
+        self.view.note_users(node.all_input_nodes)
         node.args, node.kwargs = (), {}
         self.view.bury(node)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ from passwright.passes.appearance import refuse_new_sharing
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
 from passwright.passes.legality import same
-from passwright.passes.ops import BatchNorm, Binary, Softmax, Unary
+from passwright.passes.ops import BatchNorm, Binary, Piece, Softmax, Unary
 from passwright.passes.spec import AnySpec, Size, Spec, each_part, parts_of, spec_of
 from passwright.passes.strides import has_own_layout
 from passwright.passes.symbolic import forbid_new_guards
@@ -27,8 +27,9 @@ class FakeRuns:
 
     view: GraphView
     _undo: list[Callable[[], None]]
-    #: Nodes that steps inserted.
+    #: Nodes that steps inserted, and those that steps laid out anew: both may lack a fake tensor.
     _made: dict[fx.Node, None]
+    _stale: dict[fx.Node, None]
 
     def _run_fake(self, node: fx.Node, region: int) -> AnySpec:
         """Runs the node on fake tensors under its region's autocast, and stores the result."""
@@ -45,10 +46,7 @@ class FakeRuns:
                 device, dtype, enabled, cache = cast.args
                 stack.enter_context(torch.autocast(device, dtype, enabled, cache))  # type: ignore[arg-type]
             try:
-                if isinstance(node.target, str):
-                    value = getattr(args[0], node.target)(*args[1:], **kwargs)
-                else:
-                    value = node.target(*args, **kwargs)
+                value = call(node.target, args, kwargs)
             except Exception as error:
                 raise IllegalRewrite(f"{node.format_node()} cannot be computed: {error}") from error
         node.meta[key] = tuple(value) if isinstance(value, list) else value
@@ -70,7 +68,7 @@ class FakeRuns:
     def _fake(self, node: fx.Node) -> Any:
         """Fake value of a node; made on demand for nodes whose builder foretold the spec."""
         if self.view.dialect.value not in node.meta:
-            if node not in self._made:
+            if node not in self._made and node not in self._stale:
                 raise IllegalRewrite(f"{node.name} has no fake tensor")
             self._run_fake(node, self.view.region(node))
         return node.meta[self.view.dialect.value]
@@ -105,7 +103,9 @@ class FakeRuns:
                     names[place.storage] = (known.storage, known.offset - place.offset)
 
         def named(part: Spec) -> Spec:
-            storage, further = names.get(part.storage, (part.storage, 0))
+            if part.storage not in names:
+                return part
+            storage, further = names[part.storage]
             return replace(part, storage=storage, offset=part.offset + further)
 
         return each_part(found, named)
@@ -147,7 +147,12 @@ class FakeRuns:
             if old is None or has_own_layout(self.view, node) or self._packs(node, old):
                 continue
             self._keep_fake(node)
-            new = self._run_fake(node, self.view.region(node))
+            new = self._spec_below(node)
+            if new is None:
+                new = self._run_fake(node, self.view.region(node))
+            else:
+                node.meta.pop(self.view.dialect.value, None)
+                self._stale[node] = None
             shared = self.view.storages(node.all_input_nodes)
             pairs = list(zip(parts_of(old), parts_of(new), strict=True))
             for was, now in pairs:
@@ -158,6 +163,41 @@ class FakeRuns:
                 left |= self.view.storages([node])
                 self._restate(node, tuple(stated) if isinstance(old, tuple) else stated[0])
                 pending |= set(node.users)
+
+    def _spec_below(self, node: fx.Node) -> AnySpec:
+        """Spec of a view of one static tensor or of a function of its elements, told without its fake
+        tensor; else None."""
+        op = self.view.read(node)
+        if op is None or not (op.is_view or isinstance(op, Unary)):
+            return None
+        if self.view.mode(self.view.region(node)).autocasts:
+            return None
+        if isinstance(op, Piece):
+            parts = parts_of(self.view.any_spec(op.input))
+            return parts[op.index] if 0 <= op.index < len(parts) else None
+        sources = node.all_input_nodes
+        spec = self.view.any_spec(sources[0])
+        if len(sources) > 1 or not isinstance(spec, Spec) or not spec.is_static:
+            return None
+        if spec.layout != torch.strided:
+            return None
+        base = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device="meta")
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda _: base)
+        try:
+            found = spec_of(call(node.target, args, kwargs))
+        except Exception:  # fake tensors say what is wrong
+            return None
+        own = base.untyped_storage()._cdata
+        if isinstance(op, Unary) and isinstance(found, Spec) and found.storage != own:
+            return replace(found, storage=spec.fresh(()).storage, device=spec.device)
+        if found is None or any(part.storage != own for part in parts_of(found)):
+            return None
+
+        def there(part: Spec) -> Spec:
+            offset = part.offset + spec.offset
+            return replace(part, storage=spec.storage, device=spec.device, offset=offset)
+
+        return each_part(found, there)
 
     def _packs(self, node: fx.Node, old: AnySpec) -> bool:
         """An op that writes new memory in row-major order, as it did before: it goes by the order of
@@ -193,6 +233,13 @@ class FakeRuns:
                 node.meta[key] = value
 
         self._undo.append(undo)
+
+
+def call(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a node of this target does: a function, or a method by name."""
+    if isinstance(target, str):
+        return getattr(args[0], target)(*args[1:], **kwargs)
+    return target(*args, **kwargs)
 
 
 def _keep_memory(was: Spec, now: Spec, shared: frozenset[int], left: set[int]) -> Spec:

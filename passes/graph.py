@@ -32,8 +32,11 @@ from passwright.passes.effects import (
 )
 from passwright.passes.ops import SMOOTH, Op, Piece, Split, Unbind
 from passwright.passes.spec import AnySpec, Spec, parts_of, spec_of
+from passwright.passes.touched import Noted
 
 _READ_THROUGH = frozenset((*read_compute.READ_THROUGH, *read_movement.READ_THROUGH))
+#: Stands for what was not looked at yet.
+_UNREAD: Any = object()
 OpT = TypeVar("OpT", bound=Op)
 T = TypeVar("T")
 
@@ -60,7 +63,7 @@ class RegionMode:
     enabled: bool | None = None
 
 
-class GraphView:
+class GraphView(Noted):
     """Read access to an `fx.Graph` for patterns, predicates, features and gain models.
 
     Only the editor changes the graph, and it tells the view what changed.
@@ -94,10 +97,11 @@ class GraphView:
         """The canonical op of a node; None if nobody understands it or it is no node."""
         if not isinstance(node, fx.Node):
             return None
-        if node not in self._ops:
-            fickle = node in self._fickle
-            self._ops[node] = None if fickle else read(node, self._steady_spec)
-        return self._ops[node]
+        found: Op | None = self._ops.get(node, _UNREAD)
+        if found is _UNREAD:
+            found = None if node in self._fickle else read(node, self._steady_spec)
+            self._ops[node] = found
+        return found
 
     def _steady_spec(self, node: fx.Node) -> AnySpec:
         return None if node in self._fickle else self._specs.get(node)
@@ -156,7 +160,7 @@ class GraphView:
 
     def users(self, node: fx.Node) -> tuple[fx.Node, ...]:
         """Users in graph order."""
-        return tuple(sorted(node.users))
+        return tuple(sorted(node.users) if len(node.users) > 1 else node.users)
 
     def pieces(self, op: Split | Unbind) -> dict[int, list[Piece]] | None:
         """The pieces taken of a multi-output op by index, or None if it is used in another way."""
@@ -247,9 +251,10 @@ class GraphView:
         found: set[int] = set()
         for node in nodes:
             spec = self._specs.get(node)
-            for part in spec if isinstance(spec, tuple) else (spec,):
-                if part is not None:
-                    found.add(part.storage)
+            if isinstance(spec, Spec):
+                found.add(spec.storage)
+            elif spec is not None:
+                found.update(part.storage for part in spec)
         return frozenset(found)
 
     def writers(self, storage: int) -> Sequence[fx.Node]:
@@ -302,6 +307,7 @@ class GraphView:
         self._addresses[node] = address
         if self._records(node, spec, region):
             self._recorded.add(node)
+        self.note_users(node.all_input_nodes)
         self.forget((node,))
 
     def restate(self, node: fx.Node, spec: AnySpec) -> None:
@@ -337,6 +343,8 @@ class GraphView:
         Their users as well where an op is read through its producer: `mm(x, t(w))` is a Linear of w.
         """
         self._memo.clear()
+        nodes = tuple(nodes)
+        self.note_changed(nodes)
         for node in nodes:
             self._ops.pop(node, None)
             self._lasting.pop(node, None)

@@ -76,13 +76,14 @@ class Rewriter:
         return self._matches(self.view.nodes() if near is None else near, cleanup)
 
     def _matches(self, nodes: Iterable[fx.Node], cleanup: bool | None) -> list[Candidate]:
-        found = {}
+        found: dict[tuple[str, str, str], Candidate] = {}
+        by_anchor = self._by_anchor[cleanup]
         for node in list(nodes):
             op = self.view.read(node)
-            for pattern in self._by_anchor[cleanup].get(type(op), ()) if op is not None else ():
+            for pattern in by_anchor.get(type(op), ()):  # type: ignore[arg-type]
                 for candidate in self._matches_at(pattern, op):
                     found[candidate.order] = candidate
-        return [found[key] for key in sorted(found)]
+        return [found[key] for key in sorted(found)] if found else []
 
     def _matches_at(self, pattern: Pattern, op: Op | None) -> list[Candidate]:
         """Candidates of one pattern at one op; a pattern that raises is asked no more."""
@@ -132,11 +133,13 @@ class Rewriter:
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
-        """Whatever is applied inside is undone at the end."""
-        mark = self.editor.mark()
+        """Whatever is applied inside is undone at the end. Records hold no texts of what was removed."""
+        mark, told = self.editor.mark(), self.editor.tells
+        self.editor.tells = False
         try:
             yield
         finally:
+            self.editor.tells = told
             self.editor.rollback(mark)
 
     def _rewrite(self, candidate: Candidate) -> Record:
@@ -177,7 +180,7 @@ class Rewriter:
         """Applies the first clean-up that fits at this node, if any does."""
         if self.view.is_buried(node):
             return False
-        for candidate in self._matches([node], cleanup=True):
+        for candidate in self._matches((node,), cleanup=True):
             if candidate.order in refused:
                 continue
             try:

@@ -65,6 +65,7 @@ class Sinking:
     def _move_behind(self, member: fx.Node, place: fx.Node) -> fx.Node:
         previous = member.prev
         place.append(member)
+        self.view.note_changed((member,))
         self._undo.append(lambda: previous.append(member))
         return member
 

@@ -84,7 +84,18 @@ class Spec:
 
     def view(self, shape: Sequence[Size], stride: Sequence[Size], offset: Size = 0) -> Spec:
         """A view of the same storage, `offset` elements further on."""
-        return replace(self, shape=tuple(shape), stride=tuple(stride), offset=self.offset + offset)
+        place = self.offset + offset
+        return Spec(
+            *(
+                tuple(shape),
+                tuple(stride),
+                self.dtype,
+                self.device,
+                self.storage,
+                self.layout,
+                place,
+            )
+        )
 
 
 AnySpec = Spec | tuple[Spec, ...] | None

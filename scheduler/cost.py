@@ -13,6 +13,7 @@ The estimate is meant for comparing two forms of one graph, not for absolute tim
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from torch import fx
@@ -88,12 +89,22 @@ class GraphCost:
 
     def estimate(self) -> Estimate:
         """Walks the graph once; linear in its size."""
+        return self.estimate_of(*self.walk(self.view.nodes()))
+
+    def estimate_of(self, parts: dict[fx.Node, Seconds], counts: Mapping[fx.Node, int]) -> Estimate:
+        """One pass over the kernels that `walk` found."""
+        calls = _TRAINING_CALLS if self.training else 1
+        call = self.device.call_seconds * calls
+        return Estimate(parts, sum(counts.values()), call, self.device.error)
+
+    def walk(self, nodes: Iterable[fx.Node]) -> tuple[dict[fx.Node, Seconds], dict[fx.Node, int]]:
+        """Seconds and kernels of nodes, given in graph order, with whatever they may fuse with."""
         parts: dict[fx.Node, Seconds] = {}
-        kernels = 0
+        counts: dict[fx.Node, int] = {}
         home: dict[int, Kernel] = {}
         fused: dict[int, Kernel] = {}
         folded = parameter_only(self.view) if self.folds else ()
-        for node in self.view.nodes():
+        for node in nodes:
             if node in folded:
                 continue
             kind = self._kind(node)
@@ -114,12 +125,12 @@ class GraphCost:
                 seconds, count = Seconds(self.device.extern_launch, traffic=traffic), 1
             if seconds.total:
                 parts[node] = seconds
-            kernels += count
+            if count:
+                counts[node] = count
         for kernel in fused.values():
             parts[kernel.first] = self._fused_seconds(kernel)
-            kernels += 1 + self.training
-        calls = _TRAINING_CALLS if self.training else 1
-        return Estimate(parts, kernels, self.device.call_seconds * calls)
+            counts[kernel.first] = 1 + self.training
+        return parts, counts
 
     # ---- kinds
 

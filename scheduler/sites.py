@@ -6,7 +6,9 @@ one step of an unrolled loop and the next, are rehearsed once (`analytic.likenes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import gc
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,10 +28,10 @@ from passwright.passes.matching import Rewriter
 from passwright.passes.pattern import Candidate
 from passwright.passes.spec import parts_of
 from passwright.scheduler.analytic import likeness
-from passwright.scheduler.cost import GraphCost
 from passwright.scheduler.device import DeviceDescriptor
 from passwright.scheduler.estimate import Estimate, Seconds, gain_between
 from passwright.scheduler.gain import Interval
+from passwright.scheduler.rehearsal_cost import RehearsalCost
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,19 @@ class SiteReader:
         late: Callable[[], bool] = lambda: False,
     ) -> list[Site | None]:
         """A site for each candidate on the graph as it is, in order; None for those it is too late for."""
+        with _no_collection():
+            return self._read(rewriter, candidates, late)
+
+    def _read(
+        self, rewriter: Rewriter, candidates: Sequence[Candidate], late: Callable[[], bool]
+    ) -> list[Site | None]:
         # Made anew: what it knows of a node may change with the graph, as does what one pass touches.
-        estimates = GraphCost(
+        estimates = RehearsalCost(
             self.view, self._descriptor, training=self._training, folds=self._folds
         )
-        before = estimates.estimate()
+        before = estimates.before
         graph = graph_tensors(self.view, lambda node: _taken(before.parts.get(node)))
-        facts = {node: fact(self.view, node) for node in graph.places}
+        facts = {node: self._fact(node) for node in graph.places}
         row = graph_row(
             _cost_of(before),
             len(graph.words),
@@ -92,7 +100,7 @@ class SiteReader:
                 if late():
                     sites.append(None)
                     continue
-                alike[key] = self._rehearse(rewriter, candidate, facts, estimates, before)
+                alike[key] = self._rehearse(rewriter, candidate, facts, estimates)
             found = alike[key]
             around, name = neighbourhood(graph, candidate), candidate.pattern.name()
             own = site_row(candidate, graph, facts, found.effect)
@@ -100,32 +108,48 @@ class SiteReader:
             sites.append(Site(features, found.gain, found.refused))
         return sites
 
+    def _fact(self, node: fx.Node) -> Fact:
+        return self.view.lasting(node, "fact", lambda: fact(self.view, node))
+
     def _rehearse(
         self,
         rewriter: Rewriter,
         candidate: Candidate,
         facts: dict[fx.Node, Fact],
-        estimates: GraphCost,
-        before: Estimate,
+        estimates: RehearsalCost,
     ) -> _Rehearsed:
-        cost = _cost_of(before)
-        with rewriter.rehearsal():
+        with rewriter.rehearsal(), self.view.noted() as touched:
             try:
                 record = rewriter.apply(candidate)
             except IllegalRewrite as error:
+                cost = _cost_of(estimates.before)
                 nothing = Effect((), (), cost, cost, 0.0, 0.0)
                 return _Rehearsed(nothing, Interval(0.0, 0.0, 0.0), str(error))
-            after = estimates.estimate()
+            before, after = estimates.compared(touched)
             gain = gain_between(before, after)
             effect = Effect(
                 [facts[node] for node in record.removed if node in facts],
                 [fact(self.view, node) for node in _living(record, self.view)],
-                cost,
+                _cost_of(before),
                 _cost_of(after),
                 gain.mean,
                 gain.mean - gain.lower,
             )
         return _Rehearsed(effect, gain)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Rehearsals make many short-lived objects. They would set off a collection of everything that torch
+    holds, which takes a quarter of a second, and of which they are no part."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def figures(device: DeviceDescriptor) -> dict[str, float]:

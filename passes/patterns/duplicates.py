@@ -40,8 +40,8 @@ class MergeDuplicates(Pattern):
 
     def matches(self, graph: GraphView, anchor: Op) -> Iterator[Match]:
         # A call that nobody reads is no anchor; it is looked for from its inputs.
-        unread = [user for user in graph.users(anchor.node) if graph.read(user) is None]
-        for node in (anchor.node, *unread):
+        unread = [user for user in anchor.node.users if graph.read(user) is None]
+        for node in (anchor.node, *sorted(unread)):
             for first in _earlier_twins(graph, node):
                 op = graph.read(node)
                 yield match(op if op is not None else Op(node), first, first=first)
@@ -56,7 +56,10 @@ def _earlier_twins(graph: GraphView, node: fx.Node) -> Iterator[fx.Node]:
     inputs = node.all_input_nodes
     if not inputs or not graph.is_pure(node) or graph.any_spec(node) is None:
         return
-    source = min(inputs, key=lambda value: len(value.users))
+    source = inputs[0]
+    for other in inputs[1:]:
+        if len(other.users) < len(source.users):
+            source = other
     if len(source.users) < 2:
         return
     twins = graph.memo(("duplicates", source), lambda: _alike(graph, source))

@@ -93,8 +93,12 @@ def test_our_own_import_leaves_torch_as_it_was() -> None:
         "import torch\n"
         "import torch._dynamo\n"
         "own = torch.select, torch.index_select, torch.manual_seed\n"
-        "import passwright.scheduler.gain_network\n"
-        "import sys; assert 'torch_geometric' in sys.modules\n"
+        "from passwright.scheduler.gain_network import GainNetwork, NetworkConfig\n"
+        "import sys\n"
+        "GainNetwork(NetworkConfig((), (), blocks=0))\n"
+        "assert 'torch_geometric' not in sys.modules\n"
+        "GainNetwork(NetworkConfig((), (), blocks=1))\n"
+        "assert 'torch_geometric' in sys.modules\n"
         "assert (torch.select, torch.index_select, torch.manual_seed) == own\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
