@@ -25,6 +25,7 @@ from passwright.scheduler.commands.options import (
     Train,
     examples,
 )
+from passwright.scheduler.commands.promote import Promotion, promote_command
 from passwright.scheduler.commands.train import Tools as Training
 from passwright.scheduler.commands.train import evaluate_command, train_command
 
@@ -84,10 +85,20 @@ def _subject(name: str, batch: int | None, train: bool, device: str | None, seed
         "passwright doctor",
         "passwright doctor --device cpu --no-compile",
         "passwright doctor --json > report.json  (to attach to an issue)",
+        "passwright doctor --probe  (a device that no table knows: measures it, and compiles go by that)",
     )
 )
 def doctor(
     device: Device = None,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe",
+            help="Measure the device instead (bandwidths, rates and launches; under 10 s, on an idle"
+            " machine), show the figures beside those assumed so far, and keep them: predictions go by them"
+            " from then on, and plans are made anew. Again replaces.",
+        ),
+    ] = False,
     compile_test: Annotated[
         bool, typer.Option("--compile/--no-compile", help="Compile a function of three ops.")
     ] = True,
@@ -97,6 +108,10 @@ def doctor(
     from passwright.scheduler.commands.doctor import doctor as run
     from passwright.scheduler.commands.models import pick_device
 
+    if probe:
+        from passwright.scheduler.commands.probe import probe_command
+
+        raise typer.Exit(probe_command(pick_device(device), as_json=as_json))
     settings = _settings(None)
     raise typer.Exit(run(pick_device(device), settings, compile_test=compile_test, as_json=as_json))
 
@@ -327,6 +342,7 @@ app.command(
     "train",
     epilog=examples(
         "passwright train --output runs/model",
+        "passwright train --study 20 --members 1 --output runs/study",
         "passwright train runs/data --samples runs/samples.safetensors --for 'NVIDIA H200'",
     ),
 )(train_command(_training))
@@ -337,6 +353,21 @@ app.command(
         "passwright evaluate runs/data --model network --model trees --seeds 5",
     ),
 )(evaluate_command(_training))
+
+
+def _promotion() -> Promotion:
+    from passwright.training import train_tools
+
+    return train_tools
+
+
+app.command(
+    "promote",
+    epilog=examples(
+        "passwright promote runs/model",
+        "passwright promote runs/model --samples runs/samples.safetensors --over runs/old --to runs/best",
+    ),
+)(promote_command(_promotion))
 
 
 def main() -> None:

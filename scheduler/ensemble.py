@@ -16,9 +16,10 @@ from torch import Tensor
 from passwright.features import schema
 from passwright.features.example import Example
 from passwright.scheduler.gain_network import Collator, GainNetwork, NetworkConfig
+from passwright.scheduler.model_store import CONFIG
 from passwright.scheduler.predictor import Floats, Forecast, Predictor
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+WEIGHTS = "model.safetensors"
 _FORMAT = 1
 #: A column may lie outside of what was seen by this part of its range.
 _BEYOND = 0.1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from passwright.passes.matching import Rewriter
@@ -20,6 +21,21 @@ class Interval:
     mean: float
     lower: float
     upper: float
+
+
+def together(gains: Iterable[Interval], *, independent: bool) -> Interval:
+    """Of steps one after the other: logs add up along a sequence.
+
+    Errors that are `independent` partly cancel out, so that widths add up by squares; those with one cause,
+    as a wrong figure of the device, add up.
+    """
+    gains = tuple(gains)
+    mean = sum(gain.mean for gain in gains)
+    below = [gain.mean - gain.lower for gain in gains]
+    above = [gain.upper - gain.mean for gain in gains]
+    if independent:
+        return Interval(mean, mean - math.hypot(*below), mean + math.hypot(*above))
+    return Interval(mean, mean - sum(below), mean + sum(above))
 
 
 @dataclass(frozen=True)
@@ -42,6 +58,9 @@ class GainModel(ABC):
 
     Implementations must be deterministic: equal graphs, candidates and device give equal numbers.
     """
+
+    #: Errors of single steps have causes of their own (`together`).
+    independent = False
 
     @property
     @abstractmethod

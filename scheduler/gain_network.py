@@ -6,7 +6,7 @@ blocks). What is read out over the matched nodes and over all joins the rows of 
 trunk that both heads share: the gain of the step, and its gain-to-go, each a mean with two widths. Means
 are corrections of what the analytic model says.
 
-PyTorch Geometric is loaded with this module; nothing imports it before a model is.
+PyTorch Geometric is loaded by networks that pass messages, and by no others.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ from passwright.features import schema
 from passwright.features.example import Example
 from passwright.passes.originals import torch_as_it_was
 
-with torch_as_it_was("torch_geometric"):
-    from torch_geometric.nn import SAGEConv
-    from torch_geometric.utils import scatter
-
 #: Columns of a site that come from outside it.
 ROWS = len(schema.SITE) + len(schema.GRAPH) + len(schema.DEVICE)
 _NODES = len(schema.NODE) + len(schema.ROLE)
 _ESTIMATED = schema.SITE.index("estimated_gain")
+#: A column that differs by less was the same in all that was learned from, and says nothing.
+_CONSTANT = 1e-3
 #: Standardised columns lie within these many standard deviations: of what was never seen, only that it
 #: is far off.
 _CLIP = 5.0
@@ -158,7 +156,7 @@ class GainNetwork(nn.Module):
         for name, values in (("row", batch.rows), ("node", batch.nodes)):
             scale, mean = torch.std_mean(values, dim=0, correction=0)
             getattr(self, f"{name}_mean").copy_(mean)
-            getattr(self, f"{name}_scale").copy_(scale.clamp(min=1e-3))
+            getattr(self, f"{name}_scale").copy_(scale.where(scale >= _CONSTANT, torch.inf))
 
     def forward(self, batch: Batch) -> Tensor:
         """(k, 2, 3): of gain and gain-to-go the mean, and the widths below and above it, which are
@@ -180,10 +178,12 @@ class GainNetwork(nn.Module):
         for block in self.messages:
             found = block(found, batch.edges)
         count = len(batch.patterns)
-        every = scatter(found, batch.owner, dim_size=count, reduce="mean")
-        matched = scatter(found * batch.matched, batch.owner, dim_size=count, reduce="sum")
-        number = scatter(batch.matched, batch.owner, dim_size=count, reduce="sum")
-        return torch.cat([matched / number.clamp(min=1.0), every], -1)
+        means = []
+        for share in (batch.matched, torch.ones_like(batch.matched)):
+            total = found.new_zeros(count, found.shape[1]).index_add(0, batch.owner, found * share)
+            number = share.new_zeros(count, 1).index_add(0, batch.owner, share)
+            means.append(total / number.clamp(min=1.0))
+        return torch.cat(means, -1)
 
     def _standard(self, values: Tensor, name: str) -> Tensor:
         mean: Tensor = getattr(self, f"{name}_mean")
@@ -196,6 +196,9 @@ class _Messages(nn.Module):
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
+        with torch_as_it_was("torch_geometric"):
+            from torch_geometric.nn import SAGEConv
+
         width = config.width
         self.norm = nn.LayerNorm(width)
         self.producers = SAGEConv(width, width)

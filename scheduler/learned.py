@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
 
 from passwright.passes.address import digest
 from passwright.passes.matching import Rewriter
@@ -17,6 +18,8 @@ _NOTHING = Interval(0.0, 0.0, 0.0)
 
 class LearnedGainModel(GainModel):
     """Rehearses each candidate once for its features, and predicts all of a graph in one call."""
+
+    independent = True
 
     def __init__(
         self, predictor: Predictor, device: DeviceDescriptor, *, folds: bool = False
@@ -60,9 +63,16 @@ class LearnedGainModel(GainModel):
             return Prediction(_NOTHING, _NOTHING, refused=site.refused)
         gain, to_go = next(rows)
         refused = self.predictor.unlike(site.example) if ahead else ""
-        return Prediction(_interval(gain), _interval(to_go), refused=refused)
+        return Prediction(
+            _interval(gain), _best(_interval(gain), _interval(to_go)), refused=refused
+        )
 
 
 def _interval(row: Floats) -> Interval:
     mean, below, above = row.tolist()
     return Interval(round(mean, 6), round(mean - below, 6), round(mean + above, 6))
+
+
+def _best(gain: Interval, to_go: Interval) -> Interval:
+    """Gain-to-go is no less than the gain: nothing need follow."""
+    return Interval(*map(max, astuple(gain), astuple(to_go)))

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from passwright.passes.errors import PlanFormatError
-from passwright.scheduler.gain import Interval
+from passwright.scheduler.gain import Interval, together
 
 FORMAT = 1
 #: Why planning ended, of a plan that depends on how busy the machine was.
@@ -85,6 +85,8 @@ class Plan:
     origin: str = "predicted"
     #: ATen-IR and Inductor-IR are planned too. False where default compile measured fastest.
     later: bool = True
+    #: Errors of the steps' predicted gains are independent (`gain.together`).
+    independent: bool = False
     #: Measured log gain over default compile, where it was measured.
     measured: Interval | None = None
     format: int = FORMAT
@@ -102,7 +104,7 @@ class Plan:
     @property
     def predicted(self) -> Interval:
         """Of the whole plan."""
-        return joint_gain(self.steps)
+        return joint_gain(self.steps, independent=self.independent)
 
     # ---- JSON
 
@@ -159,8 +161,8 @@ class Plan:
         return replace(self, **changes)
 
 
-def joint_gain(steps: Sequence[Step]) -> Interval:
-    """Of steps one after the other: logs add up along a sequence.
+def joint_gain(steps: Sequence[Step], *, independent: bool = False) -> Interval:
+    """Of steps one after the other (`gain.together`).
 
     A way counts once and as a whole: what its first step adds and its last takes away again is not
     uncertain.
@@ -171,11 +173,7 @@ def joint_gain(steps: Sequence[Step]) -> Interval:
         whole = 0 < step.way < len(steps) - number
         gains.append(step.to_go if whole else step.gain)
         number += 1 + (step.way if whole else 0)
-    return Interval(
-        sum(gain.mean for gain in gains),
-        sum(gain.lower for gain in gains),
-        sum(gain.upper for gain in gains),
-    )
+    return together(gains, independent=independent)
 
 
 def without_rewrites(plan: Plan, reason: str) -> Plan:

@@ -3,17 +3,21 @@
 Rounds: predict all candidates at once, take those that do not conflict, best lower bound on gain-to-go
 first, apply, match again around the changes, until nothing is worth a step. Doing nothing is always
 allowed: the plan is cut back to the prefix whose gain is surest, which may be empty.
+
+A step may lose by itself and open the way to one that gains; what it comes to in the end counts. Where
+errors of steps are independent, a dozen likely steps gain more surely than any of them, so a step has to
+be likely alone, and the plan sure.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from passwright.passes.editor import Record
 from passwright.passes.errors import IllegalRewrite
-from passwright.passes.matching import Rewriter
+from passwright.passes.matching import CleanUp, Rewriter
 from passwright.passes.pattern import Candidate
 from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Prediction
 from passwright.scheduler.plan import CUT_SHORT, LeftOut, Plan, Step, joint_gain
@@ -58,6 +62,7 @@ class Planner:
         before = _count(self.rewriter)
         self._clean_up_first()
         stopped = self._rounds()
+        self._leave_out_losers()
         self._cut_to_best_prefix()
         chosen = {done.step.label for done in self._done}
         return Plan(
@@ -69,6 +74,7 @@ class Planner:
             ops_before=before,
             ops_after=_count(self.rewriter),
             stopped=stopped,
+            independent=self.model.independent,
         )
 
     # ---- rounds
@@ -132,6 +138,8 @@ class Planner:
         else:
             head = self._done[start]
             head.step = replace(head.step, way=len(prediction.path))
+        if not prediction.path:
+            return ""  # what should follow it, the next rounds find
         reached = sum(done.step.gain.mean for done in self._done[start:])
         if reached >= self.settings.min_gain:
             return ""
@@ -148,7 +156,8 @@ class Planner:
         """Why not to take this candidate now, or "" if it is worth a step."""
         if prediction.refused:
             return prediction.refused
-        if prediction.to_go.lower < self.settings.min_gain:
+        to_go = prediction.to_go
+        if (to_go.mean if self.model.independent else to_go.lower) < self.settings.min_gain:
             slower = prediction.to_go.upper < 0
             return "predicted slower" if slower else "gain not certain enough"
         for other in taken:
@@ -181,13 +190,43 @@ class Planner:
     def _undo_last(self) -> None:
         self.rewriter.editor.rollback(self._done.pop().mark)
 
+    def _leave_out_losers(self) -> None:
+        """A step that loses, and opened the way to too little, is undone; those after it are done again,
+        as far as they find their places without it."""
+        for number in reversed(range(len(self._done))):
+            step = self._done[number].step
+            # What a way consists of was chosen as a whole, and clean-up is free.
+            if not self.model.independent or step.gain.mean >= 0 or step.pattern == CleanUp.name():
+                continue
+            later = [done.step for done in self._done[number + 1 :]]
+            with_it = self._surely()
+            self._do_again(number, later)
+            if self._surely() > with_it:
+                reason = "what it prepared is not worth it"
+                self._left[step.label] = LeftOut(step.label, reason, step.gain)
+            else:
+                self._do_again(number, [step, *later])
+
+    def _do_again(self, number: int, steps: Sequence[Step]) -> None:
+        """The first `number` steps, and these instead of the others, as far as they find their places."""
+        while len(self._done) > number:
+            self._undo_last()
+        for step in steps:
+            current = self.rewriter.find(step.anchor, step.key)
+            if current is not None:
+                self._apply(current, Prediction(step.gain, step.to_go))
+
+    def _surely(self, count: int | None = None) -> float:
+        """Lower bound of what the first steps gain together; of all, if not told how many."""
+        steps = [done.step for done in self._done[:count]]
+        return joint_gain(steps, independent=self.model.independent).lower
+
     def _cut_to_best_prefix(self) -> None:
         """Steps at the end that were to prepare something that never came are undone; so is a whole
         plan that gains too little, or may as well lose."""
-        steps = [done.step for done in self._done]
         best, keep = 0.0, 0
-        for count in range(1, len(steps) + 1):
-            surely = joint_gain(steps[:count]).lower
+        for count in range(1, len(self._done) + 1):
+            surely = self._surely(count)
             if surely > best + 1e-9:
                 best, keep = surely, count
         if best < self.settings.min_plan_gain:

@@ -52,7 +52,9 @@ class Settings:
         " it. Takes memory for the copies, and does not notice writes through `parameter.data`.",
     )
     gain_model: str = _doc(
-        "", "Folder of a gain model that `passwright train` wrote; empty: the analytic model."
+        "",
+        "Folder of a gain model that `passwright train` wrote; empty: the one there is for the device,"
+        " if any; analytic: the one that was trained on nothing.",
     )
     plan: str = _doc("", "A plan file to replay, instead of the one in the plan store.")
     plan_directory: str = _doc("", "Where plans are kept; empty: `passwright` in Inductor's cache.")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,13 @@ def conformal_scale(found: Sequence[Plans], coverage: float = _COVERAGE) -> floa
     return _quantile(np.concatenate([_scores(plans) for plans in found] or [np.zeros(0)]), coverage)
 
 
+def to_go_scale(found: Sequence[Plans], coverage: float = _COVERAGE) -> float:
+    """The same for gain-to-go, of the steps of which it is known."""
+    return _quantile(
+        np.concatenate([_to_go_scores(plans) for plans in found] or [np.zeros(0)]), coverage
+    )
+
+
 def held_out_coverage(found: Sequence[Plans], coverage: float = _COVERAGE) -> dict[str, float]:
     """Of each family the share of plans within intervals that were scaled by the other families alone."""
     by_family: dict[str, list[NDArray[np.float64]]] = defaultdict(list)
@@ -40,13 +48,45 @@ def held_out_coverage(found: Sequence[Plans], coverage: float = _COVERAGE) -> di
     return shares
 
 
+def calibrated(found: Sequence[Plans], coverage: float = _COVERAGE) -> list[Plans]:
+    """With intervals scaled by the other families alone, as those of a family never seen are."""
+    scores = {id(plans): _scores(plans) for plans in found}
+    scales = {}
+    for family in {plans.family for plans in found}:
+        others = [scores[id(plans)] for plans in found if plans.family != family]
+        scales[family] = _quantile(np.concatenate(others or [np.zeros(0)]), coverage)
+    return [_widened(plans, scales[plans.family]) for plans in found]
+
+
+def _widened(plans: Plans, scale: float) -> Plans:
+    if plans.lower is None or plans.upper is None:
+        return plans
+    mean = plans.predicted
+    lower, upper = mean - scale * (mean - plans.lower), mean + scale * (plans.upper - mean)
+    return replace(plans, lower=lower, upper=upper)
+
+
 def _scores(plans: Plans) -> NDArray[np.float64]:
     """Of every plan but doing nothing."""
     if plans.lower is None or plans.upper is None:
         return np.zeros(0)
-    error = plans.gains - plans.predicted
-    width = np.where(error < 0, plans.predicted - plans.lower, plans.upper - plans.predicted)
-    return np.asarray((np.abs(error) / np.maximum(width, _LEAST))[1:], dtype=np.float64)
+    below, above = plans.predicted - plans.lower, plans.upper - plans.predicted
+    return _widths_off(plans.gains - plans.predicted, below, above)[1:]
+
+
+def _to_go_scores(plans: Plans) -> NDArray[np.float64]:
+    if plans.to_go is None or plans.to_go_forecast is None:
+        return np.zeros(0)
+    mean, below, above = plans.to_go_forecast.T
+    return _widths_off(plans.to_go - mean, below, above)
+
+
+def _widths_off(
+    error: NDArray[np.float64], below: NDArray[np.float64], above: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """How many widths lie between what was predicted and what was measured."""
+    width = np.where(error < 0, below, above)
+    return np.asarray(np.abs(error) / np.maximum(width, _LEAST), dtype=np.float64)
 
 
 def _quantile(scores: NDArray[np.float64], coverage: float) -> float:

@@ -16,8 +16,9 @@ from passwright.scheduler.predictor import Predictor
 from passwright.training.baselines import BASELINES
 from passwright.training.conformal import held_out_coverage
 from passwright.training.gain_eval import Learn, held_out
-from passwright.training.gain_fit import Fit, fit, prepare, vocabulary
+from passwright.training.gain_fit import Fit, fit
 from passwright.training.gain_metrics import Plans, regret, scores, tau
+from passwright.training.prepared import prepare, vocabulary
 from passwright.training.samples import WorkloadSamples
 
 NETWORK = "network"

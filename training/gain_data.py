@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from passwright.passes.errors import WorkloadError
@@ -12,9 +12,15 @@ from passwright.training.samples import WorkloadSamples
 
 
 def samples_at(
-    records: Path | None, file: Path | None, *, device: str | None, jobs: int
+    records: Path | None,
+    file: Path | None,
+    *,
+    device: str | None,
+    jobs: int,
+    only: Callable[[str], bool] | None = None,
 ) -> list[WorkloadSamples]:
-    """Of one kind of device: the one named, or the one that most workloads were measured on.
+    """Of one kind of device: the one named, or the one that most workloads were measured on. Where nothing
+    is kept in a file, no other families are built than those that `only` holds of.
 
     Read from `file` if there is one; else built of the records at `records` (the committed ones if None),
     and written there. Raises WorkloadError if there are none, or the file is another's.
@@ -27,7 +33,7 @@ def samples_at(
         except sample_file.SampleFileError as error:
             raise WorkloadError(str(error)) from error
     else:
-        found = _built(records, jobs)
+        found = _built(records, jobs, device, None if file is not None else only)
         if file is not None:
             sample_file.save(found, file)
             say(f"written: {file}, samples of {len(found)} workloads")
@@ -46,13 +52,17 @@ def of_device(samples: Sequence[WorkloadSamples], device: str | None) -> list[Wo
     return [one for one in samples if one.device == wanted]
 
 
-def _built(records: Path | None, jobs: int) -> list[WorkloadSamples]:
+def _built(
+    records: Path | None, jobs: int, device: str | None, only: Callable[[str], bool] | None
+) -> list[WorkloadSamples]:
     from passwright.training.data_stats import records_at
     from passwright.training.labels import by_graph
     from passwright.training.noise import with_floors
     from passwright.training.sample_build import build_samples
 
     found = with_floors(records_at(records))
+    if only is not None:
+        found = [one for one in found if only(one.family) and device in (None, one.device)]
     with progress(len(by_graph(found))) as reporter:
         built = build_samples(found, jobs=jobs, done=reporter.finished)
     if built.missing:

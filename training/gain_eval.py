@@ -20,15 +20,21 @@ Learn = Callable[[Sequence[WorkloadSamples], int], Predictor]
 def plans_of(samples: WorkloadSamples, predictor: Predictor) -> Plans:
     """Measured and predicted gains of the plans of one workload."""
     target = target_of(samples)
-    steps = predictor.forecast([step.example for step in samples.steps]).gain
-    sums = [sum_of(steps[np.flatnonzero(row)]) for row in target.sums.numpy()]
-    predicted = np.array(sums, np.float64).reshape(-1, 3)
+    forecast = predictor.forecast([step.example for step in samples.steps])
+    sums = [sum_of(forecast.gain[np.flatnonzero(row)]) for row in target.sums.numpy()]
+    to_go = target.to_go.double().numpy()
+    known = ~np.isnan(to_go)
+    predicted, lower, upper = np.array(sums, np.float64).reshape(-1, 3).T
     return Plans(
         samples.workload,
         samples.family,
         target.gains.double().numpy(),
         target.floors.double().numpy(),
-        *predicted.T,
+        predicted,
+        lower,
+        upper,
+        to_go=to_go[known],
+        to_go_forecast=forecast.to_go[known],
     )
 
 

@@ -1,22 +1,34 @@
-"""Fits gain networks to samples: one member of an ensemble after the other, each from its own seed."""
+"""Fits a gain network to samples, from a seed, on one device or on several that share each step.
+
+What an epoch draws depends on the seed and its number alone, so that fitting that was stopped goes on from
+a checkpoint as if nothing had been.
+"""
 
 from __future__ import annotations
 
 import random
-from collections import Counter
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from passwright.scheduler.gain_network import Batch, Collator, GainNetwork, NetworkConfig
-from passwright.training.gain_loss import Target, loss, target_of
-from passwright.training.samples import WorkloadSamples
+from passwright.scheduler.gain_network import Batch, GainNetwork, NetworkConfig
+from passwright.training import checkpoint
+from passwright.training.devices import fabric_for
+from passwright.training.early_stop import Best, Watched, set_apart, watch
+from passwright.training.gain_loss import loss
+from passwright.training.prepared import Prepared, joined
 
-#: A word that fewer nodes have shares the embedding of all unknown ones.
-_RARE = 20
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+#: Seconds of fitting that may be lost when it is stopped.
+_EVERY = 20.0
 
 
 @dataclass(frozen=True)
@@ -24,6 +36,9 @@ class Fit:
     """How a network is fitted."""
 
     epochs: int = 50
+    #: Epochs without a smaller loss on families that are set apart, after which fitting ends; 0: all
+    #: epochs, from all families.
+    patience: int = 0
     #: Workloads whose plans are looked at in one step.
     together: int = 16
     learning_rate: float = 2e-3
@@ -34,30 +49,14 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """One workload's steps as a batch, and what they should come to."""
+class Epoch:
+    """What is known after one: its number from 0, the mean loss over it, the learning rate at its end, and
+    how the network does on families that were set apart, if any were."""
 
-    batch: Batch
-    target: Target
-
-
-def vocabulary(samples: Sequence[WorkloadSamples], config: NetworkConfig) -> NetworkConfig:
-    """The configuration with the patterns and words of the samples."""
-    steps = [step.example for found in samples for step in found.steps]
-    words = Counter(word for example in steps for word in example.words)
-    frequent = sorted(word for word, count in words.items() if count >= _RARE)
-    patterns = sorted({example.pattern for example in steps})
-    return replace(config, patterns=tuple(patterns), words=tuple(frequent))
-
-
-def prepare(samples: Sequence[WorkloadSamples], config: NetworkConfig) -> list[Prepared]:
-    """Those that have any steps."""
-    collate = Collator(config)
-    return [
-        Prepared(collate([step.example for step in found.steps]), target_of(found))
-        for found in samples
-        if found.steps
-    ]
+    number: int
+    loss: float
+    learning_rate: float
+    watched: Watched | None
 
 
 def fit(
@@ -66,43 +65,126 @@ def fit(
     how: Fit | None = None,
     *,
     seed: int = 0,
-    epoch: Callable[[int, float], None] = lambda *_: None,
+    fabric: Fabric | None = None,
+    epoch: Callable[[Epoch], None] = lambda _: None,
+    file: Path | None = None,
 ) -> GainNetwork:
-    """A network fitted to these workloads, in evaluation mode; the same for the same seed and threads.
+    """A network fitted to these workloads, in evaluation mode and on the CPU; on CPUs the same for the same
+    seed and number of processes.
 
-    `epoch` is told the number of each and its mean loss. Raises ValueError if there is nothing to fit to.
+    `fabric`: on what; one process on the CPU if None. `epoch` is told of each. `file`: a checkpoint, from
+    which it goes on if it is there, and which is written as it goes; whoever has kept the network removes
+    it. Raises ValueError if there is nothing to fit to, and SettingsError if patience has none to watch.
     """
-    how = how or Fit()
     if not prepared:
         raise ValueError("no measured steps to learn from")
-    with torch.random.fork_rng(devices=[]), _one_thread():
+    fabric = fabric or fabric_for()
+    with torch.random.fork_rng(_gpus(fabric.device)), _one_thread():
+        run = _Run(prepared, config, how or Fit(), seed, fabric)
+        if file is not None:
+            run.restore(file)
+        written = time.monotonic()
+        while not run.ended:
+            epoch(run.step())
+            late = time.monotonic() - written > _EVERY
+            if file is not None and late and fabric.is_global_zero:
+                run.save(file)
+                written = time.monotonic()
+        return run.finished()
+
+
+class _Run:
+    """A network under way."""
+
+    def __init__(
+        self,
+        prepared: Sequence[Prepared],
+        config: NetworkConfig,
+        how: Fit,
+        seed: int,
+        fabric: Fabric,
+    ) -> None:
+        here = [one.to(fabric.device) for one in prepared]
+        self._learned, self._watched = set_apart(here, seed) if how.patience else (here, [])
+        self._how, self._seed, self._fabric = how, seed, fabric
         torch.manual_seed(seed)
-        draw = random.Random(seed)
-        network = GainNetwork(config)
-        network.standardise(joined([one.batch for one in prepared]))
-        optimizer = torch.optim.AdamW(
-            network.parameters(), lr=how.learning_rate, weight_decay=how.weight_decay
+        self._network = GainNetwork(config).to(fabric.device)
+        self._network.standardise(joined([one.batch for one in self._learned]))
+        self._model = fabric.setup_module(self._network)
+        self._model.train()
+        self._optimizer = torch.optim.AdamW(
+            self._network.parameters(), lr=how.learning_rate, weight_decay=how.weight_decay
         )
-        rounds = -(-len(prepared) // how.together)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, how.learning_rate, total_steps=how.epochs * rounds
+        self._schedule = torch.optim.lr_scheduler.OneCycleLR(
+            self._optimizer,
+            how.learning_rate,
+            total_steps=how.epochs * -(-len(self._learned) // how.together),
         )
-        order = list(prepared)
-        network.train()
-        for number in range(how.epochs):
-            draw.shuffle(order)
-            total = 0.0
-            for start in range(0, len(order), how.together):
-                group = order[start : start + how.together]
-                found = _mean_loss(network, group, how)
-                optimizer.zero_grad()
-                found.backward()  # type: ignore[no-untyped-call]
-                nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-                optimizer.step()
-                schedule.step()
-                total += found.item() * len(group)
-            epoch(number, total / len(order))
-    return network.eval()
+        self._best = Best()
+        self._epochs = 0
+
+    @property
+    def ended(self) -> bool:
+        how = self._how
+        tired = bool(how.patience) and self._best.since >= how.patience
+        return tired or self._epochs >= how.epochs
+
+    def step(self) -> Epoch:
+        """One epoch."""
+        number, how = self._epochs, self._how
+        draw = random.Random(f"{self._seed} {number}")
+        order = draw.sample(self._learned, len(self._learned))
+        # Each process forgets and drops other things.
+        torch.manual_seed(draw.getrandbits(32) + self._fabric.global_rank)
+        total = 0.0
+        for start in range(0, len(order), how.together):
+            total += self._learn(order[start : start + how.together])
+        self._epochs += 1
+        watched = None
+        if self._watched:
+            # All processes have to come to the same end.
+            watched = self._fabric.broadcast(watch(self._network, self._watched))
+            self._best.see(watched, self._network)
+        rate = self._optimizer.param_groups[0]["lr"]
+        return Epoch(number, total / len(order), rate, watched)
+
+    def _learn(self, group: Sequence[Prepared]) -> float:
+        """One step; the sum of the losses of the group, as far as this process has seen it."""
+        world, rank = self._fabric.world_size, self._fabric.global_rank
+        # A process without a part goes along with one that does not count: averaging waits for all.
+        mine, counts = (group[rank::world], 1.0) if rank < len(group) else (group[:1], 0.0)
+        losses = _losses(self._model, mine, self._how).sum() * counts
+        self._optimizer.zero_grad()
+        self._fabric.backward(losses * (world / len(group)))
+        nn.utils.clip_grad_norm_(self._network.parameters(), 1.0)
+        self._optimizer.step()
+        self._schedule.step()
+        return losses.item() * len(group) / len(mine)
+
+    def finished(self) -> GainNetwork:
+        if self._best.weights:
+            self._network.load_state_dict(self._best.weights)
+        return self._network.cpu().eval()
+
+    def save(self, file: Path) -> None:
+        parts = [part.state_dict() for part in self._parts()]
+        checkpoint.write([self._epochs, self._best.to_tree(), *parts], file)
+
+    def restore(self, file: Path) -> None:
+        found = checkpoint.read(file)
+        if found is None:
+            return
+        self._epochs, best, *states = found
+        self._best = Best(**best)
+        for part, state in zip(self._parts(), states, strict=True):
+            part.load_state_dict(state)
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self._network, self._optimizer, self._schedule
+
+
+def _gpus(device: torch.device) -> list[torch.device]:
+    return [device] if device.type == "cuda" else []
 
 
 @contextmanager
@@ -116,34 +198,20 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _mean_loss(network: GainNetwork, group: Sequence[Prepared], how: Fit) -> torch.Tensor:
+def _losses(network: nn.Module, group: Sequence[Prepared], how: Fit) -> torch.Tensor:
     batch = joined([one.batch for one in group])
     heads = network(_forgetful(batch, how))
     sizes = [len(one.batch.patterns) for one in group]
     losses = [loss(part, one.target) for part, one in zip(heads.split(sizes), group, strict=True)]
-    return torch.stack(losses).mean()
+    # Of a workload without plans nothing is learned, but it has to have gradients as well.
+    found: torch.Tensor = torch.stack(losses) + 0.0 * heads.sum()
+    return found
 
 
 def _forgetful(batch: Batch, how: Fit) -> Batch:
-    patterns, words = batch.patterns, batch.words
-    return replace(
-        batch,
-        patterns=patterns.where(torch.rand(patterns.shape) >= how.forget_patterns, 0),
-        words=words.where(torch.rand(words.shape) >= how.forget_words, 0),
-    )
+    def kept(numbers: torch.Tensor, forgotten: float) -> torch.Tensor:
+        keep = torch.rand(numbers.shape, device=numbers.device) >= forgotten
+        return numbers.where(keep, 0)
 
-
-def joined(batches: Sequence[Batch]) -> Batch:
-    """One batch of several."""
-    nodes = examples = 0
-    edges, owner = [], []
-    for batch in batches:
-        edges.append(batch.edges + nodes)
-        owner.append(batch.owner + examples)
-        nodes, examples = nodes + len(batch.nodes), examples + len(batch.patterns)
-    plain = ("rows", "patterns", "words", "nodes", "edge_features", "matched")
-    return Batch(
-        edges=torch.cat(edges, 1),
-        owner=torch.cat(owner),
-        **{name: torch.cat([getattr(batch, name) for batch in batches]) for name in plain},
-    )
+    patterns = kept(batch.patterns, how.forget_patterns)
+    return replace(batch, patterns=patterns, words=kept(batch.words, how.forget_words))

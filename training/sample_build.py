@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,38 +29,73 @@ class Built:
 
 
 def build_samples(
-    records: Sequence[Record], *, jobs: int = 1, done: Callable[[str], None] = lambda _: None
+    records: Sequence[Record],
+    *,
+    jobs: int = 1,
+    done: Callable[[str], None] = lambda _: None,
+    build: Callable[[list[Record]], WorkloadSamples] | None = None,
 ) -> Built:
     """Of all records, floors included as they are. `done` gets a line about each workload.
 
-    A workload that cannot be had here, or is another one with this version of torch, is left out.
+    A workload that cannot be had here, is another one with this version of torch, or ends the process that
+    builds it (as one does that takes too much memory) is left out. `build` makes the samples of one, in a
+    process of its own.
     """
-    from passwright.training.processes import spawning
-
-    groups = by_graph(records)
-    found: dict[int, WorkloadSamples] = {}
-    missing: dict[int, tuple[str, str]] = {}
-    with ProcessPoolExecutor(jobs, spawning(), _begin) as pool:
-        asked: dict[Future[WorkloadSamples], int] = {
-            pool.submit(_build, group): number for number, group in enumerate(groups)
-        }
-        try:
-            for future in as_completed(asked):
-                number = asked[future]
-                name = groups[number][0].workload
-                try:
-                    found[number] = future.result()
-                    done(f"{name}: {len(found[number].plans)} plans")
-                except Exception as error:  # models and tracing may raise anything
-                    missing[number] = (name, f"{type(error).__name__}: {str(error)[:200]}")
-                    done(f"{name}: {missing[number][1]}")
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    run = _Building(by_graph(records), build or _build, done)
+    left = run.go(range(len(run.groups)), jobs)
+    while left:
+        # Some process ended, and all had to. One after the other it is known whose fault it is.
+        left = run.go(left, 1)
+        if left:
+            run.miss(left.pop(0), "its process ended, for want of memory perhaps")
     return Built(
-        tuple(found[number] for number in sorted(found)),
-        tuple(missing[number] for number in sorted(missing)),
+        tuple(run.found[number] for number in sorted(run.found)),
+        tuple(run.missing[number] for number in sorted(run.missing)),
     )
+
+
+class _Building:
+    """What was built so far, by the number of its group."""
+
+    def __init__(
+        self,
+        groups: Sequence[list[Record]],
+        build: Callable[[list[Record]], WorkloadSamples],
+        done: Callable[[str], None],
+    ) -> None:
+        self.groups, self._build, self._done = groups, build, done
+        self.found: dict[int, WorkloadSamples] = {}
+        self.missing: dict[int, tuple[str, str]] = {}
+
+    def go(self, numbers: Sequence[int], jobs: int) -> list[int]:
+        """Builds these groups, in their order; those that came to nothing since a process ended."""
+        from passwright.training.processes import spawning
+
+        lost: list[int] = []
+        with ProcessPoolExecutor(jobs, spawning(), _begin) as pool:
+            asked: dict[Future[WorkloadSamples], int] = {
+                pool.submit(self._build, self.groups[number]): number for number in numbers
+            }
+            try:
+                for future in as_completed(asked):
+                    number = asked[future]
+                    try:
+                        found = self.found[number] = future.result()
+                        self._done(f"{found.workload}: {len(found.plans)} plans")
+                    except BrokenProcessPool:
+                        lost.append(number)
+                    except Exception as error:  # models and tracing may raise anything
+                        self.miss(number, f"{type(error).__name__}: {str(error)[:200]}")
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return sorted(lost)
+
+    def miss(self, number: int, why: str) -> None:
+        """The group is left out."""
+        name = self.groups[number][0].workload
+        self.missing[number] = (name, why)
+        self._done(f"{name}: {why}")
 
 
 def device_of(record: Record, *, tf32: bool) -> DeviceDescriptor:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 from passwright.passes.address import digest
+
+
+class _OfFamily(Protocol):
+    @property
+    def family(self) -> str: ...
+
+
+Sampled = TypeVar("Sampled", bound=_OfFamily)
 
 
 def folds(families: Sequence[str], count: int) -> list[frozenset[str]]:
@@ -19,3 +28,14 @@ def folds(families: Sequence[str], count: int) -> list[frozenset[str]]:
         parts[lightest].append(family)
         weights[lightest] += sizes[family]
     return [frozenset(part) for part in parts]
+
+
+def is_sealed(family: str) -> bool:
+    """One family in sixteen, by its name alone: no model learns from these, so that they can tell whether a
+    new one is better than the one in use."""
+    return digest("sealed", family).startswith("1")
+
+
+def open_ones(samples: Sequence[Sampled]) -> list[Sampled]:
+    """Of families that are not sealed."""
+    return [one for one in samples if not is_sealed(one.family)]

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from passwright.passes.address import digest
-from passwright.scheduler.commands.console import progress, say
+from passwright.scheduler.commands.console import Reporter, progress, say
 from passwright.scheduler.ensemble import Calibration, Ensemble, bounds, save
 from passwright.scheduler.gain_network import GainNetwork, NetworkConfig
 from passwright.scheduler.toolchain import own_version
-from passwright.training.conformal import conformal_scale, held_out_coverage
+from passwright.training.conformal import conformal_scale, held_out_coverage, to_go_scale
+from passwright.training.devices import fabric_for, together
 from passwright.training.gain_eval import held_out
-from passwright.training.gain_fit import Fit, fit, prepare, vocabulary
+from passwright.training.gain_fit import Fit, fit
 from passwright.training.gain_metrics import Plans, Scores, scores
+from passwright.training.kept import Kept
 from passwright.training.model_card import card
+from passwright.training.prepared import Prepared, prepare, vocabulary
 from passwright.training.samples import WorkloadSamples
+from passwright.training.train_logs import curves
+from passwright.training.train_settings import to_json
 
-#: Beside a model: networks that are done, from which a stopped training goes on.
-_DONE = "done"
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,11 @@ class Request:
     folds: int = 5
     fit: Fit = Fit()
     config: NetworkConfig = NetworkConfig((), ())
+    #: cpu, cuda or cuda:N; how many processes share each step, on as many GPUs or parts of the cores.
+    device: str = "cpu"
+    devices: int = 1
+    #: Folder of curves for TensorBoard; none without.
+    logs: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -46,32 +58,86 @@ class Trained:
 def train(samples: Sequence[WorkloadSamples], request: Request) -> Trained:
     """Trains, and writes the model's folder: configuration, weights, card.
 
-    Networks that were done before, of the same samples and settings, are taken as they are. Raises
-    ValueError if there is nothing to learn from.
+    Networks that were done before, of the same samples and settings, are taken as they are, and one that
+    was under way goes on from its checkpoint. Raises ValueError if there is nothing to learn from, and
+    SettingsError if there are no such devices.
     """
-    with progress(request.members * (request.folds + 1)) as reporter:
-        keep = _Keep(request, samples)
-
-        def learn(part: Sequence[WorkloadSamples], seed: int) -> Ensemble:
-            config = vocabulary(part, request.config)
-            prepared = prepare(part, config)
-            networks = []
-            for member in range(request.members):
-                key = digest([one.workload for one in part], seed, member)
-                what = f"network {member + 1} of {request.members}, of {len(part)} workloads"
-                reporter.working_on(what)
-                network = keep.read(key, config)
-                if network is None:
-                    number = seed * request.members + member
-                    network = fit(prepared, config, request.fit, seed=number)
-                    keep.write(key, network)
-                networks.append(network)
-                reporter.finished(what)
-            return Ensemble(networks)
-
-        found = held_out(samples, learn, count=request.folds, seed=request.seed)
-        ensemble = learn(samples, request.seed)
+    if request.devices > 1:
+        # They leave their networks in the folder, where they are then found.
+        together(request.device, request.devices, _learned, samples, request)
+        found, ensemble = _learned(fabric_for(), samples, request, quiet=True)
+    else:
+        found, ensemble = _learned(fabric_for(request.device), samples, request)
     return _finished(ensemble, samples, found, request)
+
+
+def _learned(
+    fabric: Fabric, samples: Sequence[WorkloadSamples], request: Request, *, quiet: bool = False
+) -> tuple[list[Plans], Ensemble]:
+    """Predictions of held-out families, and the ensemble that learned from all."""
+    with ExitStack() as stack:
+        reporter = None
+        if fabric.is_global_zero and not quiet:
+            reporter = stack.enter_context(progress(request.members * (request.folds + 1)))
+        learning = _Learning(fabric, samples, request, reporter)
+        found = held_out(samples, learning, count=request.folds, seed=request.seed)
+        return found, learning(samples, request.seed)
+
+
+class _Learning:
+    """Ensembles of networks, each read if it is done already, and fitted if not."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        samples: Sequence[WorkloadSamples],
+        request: Request,
+        reporter: Reporter | None,
+    ) -> None:
+        self._fabric, self._request, self._reporter = fabric, request, reporter
+        self._kept = Kept(request.output, samples, asdict(request.fit), request.config.to_json())
+        self._ensembles = 0
+
+    def __call__(self, part: Sequence[WorkloadSamples], seed: int) -> Ensemble:
+        request, reporter = self._request, self._reporter
+        config = vocabulary(part, request.config)
+        prepared = prepare(part, config)
+        self._ensembles += 1
+        networks = []
+        for member in range(request.members):
+            what = f"network {member + 1} of {request.members}, of {len(part)} workloads"
+            if reporter:
+                reporter.working_on(what)
+            key = digest([one.workload for one in part], seed, member)
+            network = self._kept.read(key, config)
+            if network is None:
+                name = f"ensemble{self._ensembles}/network{member + 1}"
+                network = self._fit(prepared, config, seed * request.members + member, key, name)
+            networks.append(network)
+            if reporter:
+                reporter.finished(what)
+        return Ensemble(networks)
+
+    def _fit(
+        self, prepared: Sequence[Prepared], config: NetworkConfig, seed: int, key: str, name: str
+    ) -> GainNetwork:
+        request, fabric = self._request, self._fabric
+        logs = request.logs if fabric.is_global_zero else None
+        settings = to_json(request.fit, config)
+        flat = {**settings["fit"], **settings["network"], "seed": seed, "workloads": len(prepared)}
+        with curves(logs, name, flat) as epoch:
+            network = fit(
+                prepared,
+                config,
+                request.fit,
+                seed=seed,
+                fabric=fabric,
+                epoch=epoch,
+                file=self._kept.under_way(key),
+            )
+        if fabric.is_global_zero:
+            self._kept.write(key, network)
+        return network
 
 
 def _finished(
@@ -83,8 +149,7 @@ def _finished(
     examples = [step.example for one in samples for step in one.steps]
     low, high = (tuple(side.tolist()) for side in bounds(examples))
     scale = conformal_scale(found)
-    # Of gain-to-go there are labels of few steps; its intervals are scaled as those of gains are.
-    calibrated = Ensemble(ensemble.members, Calibration(scale, scale, low, high))
+    calibrated = Ensemble(ensemble.members, Calibration(scale, to_go_scale(found), low, high))
     trained = Trained(calibrated, scores(found), held_out_coverage(found))
     about = {
         "device": samples[0].device,
@@ -101,30 +166,3 @@ def _finished(
     (request.output / "README.md").write_text(text, encoding="utf-8")
     say(f"written: {request.output}")
     return trained
-
-
-class _Keep:
-    """Networks that are done, below the model's folder."""
-
-    def __init__(self, request: Request, samples: Sequence[WorkloadSamples]) -> None:
-        labels = [(one.workload, [p.label.gain for p in one.plans]) for one in samples]
-        settings = (asdict(request.fit), request.config.to_json())
-        self._folder = request.output / _DONE / digest("training", labels, settings)
-
-    def read(self, key: str, config: NetworkConfig) -> GainNetwork | None:
-        from safetensors.torch import load_file
-
-        file = self._folder / f"{key}.safetensors"
-        if not file.exists():
-            return None
-        network = GainNetwork(config)
-        network.load_state_dict(load_file(file))
-        return network.eval()
-
-    def write(self, key: str, network: GainNetwork) -> None:
-        from safetensors.torch import save_file
-
-        self._folder.mkdir(parents=True, exist_ok=True)
-        part = self._folder / f"{key}.part"
-        save_file(network.state_dict(), part)
-        part.replace(self._folder / f"{key}.safetensors")

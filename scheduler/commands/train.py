@@ -23,9 +23,12 @@ class Learning:
     samples: Path | None
     device: str | None
     members: int
-    epochs: int
     folds: int
     jobs: int | None
+    #: A file of settings; the two below are stronger, where they are given.
+    settings: Path | None
+    epochs: int | None
+    patience: int | None
 
 
 class Tools(Protocol):
@@ -33,8 +36,15 @@ class Tools(Protocol):
 
     MODELS: tuple[str, ...]
 
-    def train(self, learning: Learning, output: Path, *, seed: int) -> Mapping[str, Any]:
+    def train(
+        self, learning: Learning, output: Path, *, seed: int, device: str, devices: int, logs: Path
+    ) -> Mapping[str, Any]:
         """Trains and writes a model; scores of families that were held out."""
+
+    def study(
+        self, learning: Learning, output: Path, *, seed: int, device: str, trials: int
+    ) -> Mapping[str, Any]:
+        """Searches for settings, and writes the best; these, with what they come to."""
 
     def evaluate(
         self, learning: Learning, *, models: Sequence[str], seeds: int
@@ -62,7 +72,27 @@ _Device = Annotated[
     ),
 ]
 _Members = Annotated[int, typer.Option(min=1, help="Networks of the ensemble.")]
-_Epochs = Annotated[int, typer.Option(min=1, help="Times that each network sees all plans.")]
+_Settings = Annotated[
+    Path | None,
+    typer.Option(
+        "--settings",
+        help="JSON of settings of networks and of fitting, as --study writes it.",
+        show_default="those of the program",
+    ),
+]
+_Epochs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Times that each network sees all plans.", show_default="50"),
+]
+_Patience = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Stop after so many epochs without a smaller loss on families that are set apart for it;"
+        " 0: do all epochs, and learn from all families.",
+        show_default="0",
+    ),
+]
 _Folds = Annotated[
     int,
     typer.Option(min=2, help="Parts of the families; each is predicted by those of the others."),
@@ -90,9 +120,34 @@ def train_command(tools: Callable[[], Tools]) -> Callable[..., None]:
         samples: _Samples = None,
         device: _Device = None,
         members: _Members = 5,
-        epochs: _Epochs = 50,
+        settings: _Settings = None,
+        epochs: _Epochs = None,
+        patience: _Patience = None,
         folds: _Folds = 5,
         seed: Annotated[int, typer.Option(help="Of weights, and of the order of plans.")] = 0,
+        on: Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")] = "cpu",
+        devices: Annotated[
+            int,
+            typer.Option(
+                min=1,
+                help="Processes that share each step: as many GPUs, or parts of a CPU.",
+            ),
+        ] = 1,
+        logs: Annotated[
+            Path | None,
+            typer.Option(
+                help="Folder of curves for TensorBoard.", show_default="logs in the model's folder"
+            ),
+        ] = None,
+        study: Annotated[
+            int | None,
+            typer.Option(
+                min=1,
+                help="Train no model, but try so many settings, and write the best to settings.json in the"
+                " model's folder.",
+                show_default=False,
+            ),
+        ] = None,
         jobs: _Jobs = None,
         as_json: Json = False,
     ) -> None:
@@ -101,10 +156,19 @@ def train_command(tools: Callable[[], Tools]) -> Callable[..., None]:
         Workloads are built from their names and the steps of all plans performed once more, for their
         features. Every family is held out once: how well the model predicts what it has not seen, and how
         wide its intervals have to be, is measured on these. Stopped, the same command goes on from the
-        networks that are done.
+        networks that are done, or from the settings that were tried.
         """
-        learning = Learning(records, samples, device, members, epochs, folds, jobs)
-        found = tools().train(learning, output, seed=seed)
+        learning = Learning(
+            records, samples, device, members, folds, jobs, settings, epochs, patience
+        )
+        if study is not None:
+            if devices > 1:
+                raise typer.BadParameter("a study is one process", param_hint="--devices")
+            print_json(tools().study(learning, output, seed=seed, device=on, trials=study))
+            return
+        found = tools().train(
+            learning, output, seed=seed, device=on, devices=devices, logs=logs or output / "logs"
+        )
         if as_json:
             print_json(found)
             return
@@ -126,7 +190,9 @@ def evaluate_command(tools: Callable[[], Tools]) -> Callable[..., None]:
         samples: _Samples = None,
         device: _Device = None,
         members: _Members = 5,
-        epochs: _Epochs = 50,
+        settings: _Settings = None,
+        epochs: _Epochs = None,
+        patience: _Patience = None,
         folds: _Folds = 5,
         seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each from its seed.")] = 5,
         jobs: _Jobs = None,
@@ -145,7 +211,9 @@ def evaluate_command(tools: Callable[[], Tools]) -> Callable[..., None]:
             if name not in doing.MODELS:
                 known = ", ".join(doing.MODELS)
                 raise typer.BadParameter(f"{name!r} is none of {known}", param_hint="--model")
-        learning = Learning(records, samples, device, members, epochs, folds, jobs)
+        learning = Learning(
+            records, samples, device, members, folds, jobs, settings, epochs, patience
+        )
         found = doing.evaluate(learning, models=wanted, seeds=seeds)
         if json_file is not None:
             json_file.parent.mkdir(parents=True, exist_ok=True)

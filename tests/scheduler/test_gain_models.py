@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,18 @@ import pytest
 import torch
 
 from passwright.passes.dialect import Dialect
-from passwright.scheduler import gain_models, once
+from passwright.scheduler import gain_models, model_store, once
 from passwright.scheduler.analytic import AnalyticGainModel
-from passwright.scheduler.device import DeviceDescriptor
+from passwright.scheduler.device import DeviceDescriptor, Source, assumed
 from passwright.scheduler.ensemble import CONFIG, Calibration, Ensemble, bounds, save
 from passwright.scheduler.gain_models import gain_model
 from passwright.scheduler.gain_network import GainNetwork, NetworkConfig
 from passwright.scheduler.learned import LearnedGainModel
 from passwright.scheduler.settings import Settings
 from tests.support.gains import PATTERNS, example
+
+#: Before the tests' own takes its place.
+REAL_FIND = model_store.find
 
 
 @pytest.fixture(autouse=True)
@@ -88,3 +92,33 @@ def test_a_model_that_cannot_be_read_costs_one_warning(
         assert isinstance(gain_model(settings, device, Dialect.TORCH), AnalyticGainModel)
     [record] = caplog.records
     assert "the analytic one is used" in record.message
+
+
+def test_the_one_for_the_device_is_used_unless_another_is_wanted(
+    tmp_path: Path, device: DeviceDescriptor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(model_store, "find", REAL_FIND)
+    here = model_store.promoted(f"{device.name}, 3 threads")
+    trained(here, device.name)
+    assert model_store.find(device.name) == here
+    assert isinstance(gain_model(Settings(), device, Dialect.TORCH), LearnedGainModel)
+    analytic = Settings(gain_model="analytic")
+    assert isinstance(gain_model(analytic, device, Dialect.TORCH), AnalyticGainModel)
+
+
+def test_a_learned_model_sees_the_figures_it_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = assumed(torch.device("cpu"))
+    probed = replace(known, memory_bandwidth=1.0, source=Source.PROBE)
+    settings = trained(tmp_path / "model", known.name)
+    found = gain_model(settings, probed, Dialect.TORCH)
+    assert isinstance(found, LearnedGainModel)
+    assert found.device == known
+
+
+def test_folders_are_named_after_devices() -> None:
+    assert model_store.slug("NVIDIA H200") == "nvidia-h200"
+    assert model_store.slug("AMD EPYC AVX512, 1 threads") == "amd-epyc-avx512"
+    assert model_store.shipped("NVIDIA H200").parts[-3:] == ("data", "models", "nvidia-h200")

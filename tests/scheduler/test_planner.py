@@ -55,6 +55,12 @@ def as_prediction(said: float | Prediction) -> Prediction:
     return Prediction(exactly(said), exactly(said))
 
 
+class SaysApart(Says):
+    """Errors of its steps are independent, as a learned model's are."""
+
+    independent = True
+
+
 def exactly(gain: float) -> Interval:
     return Interval(gain, gain, gain)
 
@@ -337,3 +343,48 @@ def test_what_lowers_precision_is_not_found_by_looking_ahead(
     Planner(rewriter, Looks(by_pattern()), settings, training=False).plan()
     assert "tanh_to_sin" in later
     assert ("sin_to_root" in later) == relaxed
+
+
+# ---- steps that lose alone, and steps that are likely
+
+
+def opens(gain: float, to_go: float) -> Prediction:
+    return Prediction(exactly(gain), exactly(to_go))
+
+
+def planned_with(model: GainModel, chains: fx.GraphModule, **settings: Any) -> Plan:
+    rewriter = Rewriter(GraphView(clone_for_compile(chains).graph), PatternTable(PATTERNS))
+    return Planner(rewriter, model, Settings(**settings), training=False).plan()
+
+
+def patterns_of(plan: Plan) -> list[str]:
+    return [step.pattern for step in plan.steps if step.pattern != "clean_up"]
+
+
+def test_a_step_that_loses_alone_is_taken_for_what_follows(chains: fx.GraphModule) -> None:
+    said = by_pattern(tanh_to_sin=opens(-0.2, 0.3), sin_to_cos=0.5, exp_to_log=-0.3)
+    plan = planned_with(SaysApart(said), chains)
+    assert "tanh_to_sin" in patterns_of(plan)
+    assert patterns_of(plan).count("sin_to_cos") >= patterns_of(plan).count("tanh_to_sin") > 0
+    assert plan.independent
+    assert plan.predicted.mean == pytest.approx(sum(step.gain.mean for step in plan.steps))
+
+
+def test_one_whose_promise_is_not_kept_is_left_out_of_the_middle(chains: fx.GraphModule) -> None:
+    said = by_pattern(tanh_to_sin=opens(-0.2, 0.3), sin_to_cos=-0.1, exp_to_log=0.2)
+    plan = planned_with(SaysApart(said), chains)
+    assert patterns_of(plan) == ["exp_to_log", "exp_to_log"]
+    [left] = {item.reason for item in plan.left if item.label.startswith("tanh_to_sin")}
+    assert left == "what it prepared is not worth it"
+
+
+def test_likely_steps_are_taken_if_together_they_are_sure(chains: fx.GraphModule) -> None:
+    likely = Interval(0.1, -0.03, 0.23)
+    said = by_pattern(exp_to_log=Prediction(likely, likely), tanh_to_sin=-0.1)
+    assert patterns_of(planned_with(Says(said), chains)) == []
+    assert patterns_of(planned_with(SaysApart(said), chains, min_plan_gain=0.01)) == [
+        "exp_to_log",
+        "exp_to_log",
+    ]
+    # Two such are not sure enough to change a graph for.
+    assert patterns_of(planned_with(SaysApart(said), chains, min_plan_gain=0.04)) == []

@@ -12,8 +12,9 @@ from passwright.scheduler.gain_network import Collator, NetworkConfig
 from passwright.scheduler.predictor import Predictor
 from passwright.training.baselines import BASELINES, Baseline, Trees
 from passwright.training.gain_eval import held_out
-from passwright.training.gain_fit import Fit, fit, joined, prepare, vocabulary
+from passwright.training.gain_fit import Fit, fit
 from passwright.training.gain_metrics import scores
+from passwright.training.prepared import joined, prepare, vocabulary
 from passwright.training.samples import WorkloadSamples
 from tests.support.gains import PATTERNS, gain, samples
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import deadly_builds
 import pytest
 
 from passwright.training.data_stats import records_at
@@ -46,3 +47,14 @@ def test_plans_of_a_gpu_are_built_without_one_and_what_cannot_be_is_named(
     assert max(len(plan.steps) for plan in found.plans) >= 1
     assert len(lines) == 2
     assert {float(step.example.device[0]) for step in found.steps} == {1.0}
+
+
+def test_one_that_ends_its_process_costs_no_other(records: list[Record]) -> None:
+    names = [f"own:{name}@batch=2,precision=fp32,mode=infer,seed=0" for name in "abcdefgh"]
+    names[2] = names[2].replace("own:c", f"{deadly_builds.DEADLY}1")
+    names[5] = names[5].replace("own:f", f"{deadly_builds.DEADLY}2")
+    asked = [replace(records[0], workload=name, graph=name) for name in names]
+    built = build_samples(asked, jobs=2, build=deadly_builds.build)
+    assert [found.workload for found in built.samples] == [names[n] for n in (0, 1, 3, 4, 6, 7)]
+    assert [name for name, _ in built.missing] == [names[2], names[5]]
+    assert all("process ended" in why for _, why in built.missing)

@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
+from passwright.passes.errors import SettingsError
 from passwright.scheduler.cli import app
 from passwright.scheduler.ensemble import load
 from passwright.scheduler.gain_network import NetworkConfig
-from passwright.training import sample_file, train_run
+from passwright.training import gain_fit, sample_file, train_logs, train_run
 from passwright.training.baselines import Trees
-from passwright.training.conformal import conformal_scale, held_out_coverage
+from passwright.training.conformal import (
+    calibrated,
+    conformal_scale,
+    held_out_coverage,
+    to_go_scale,
+)
 from passwright.training.evaluate_run import evaluate
-from passwright.training.gain_fit import Fit
+from passwright.training.gain_fit import Epoch, Fit
 from passwright.training.gain_metrics import Plans
+from passwright.training.splits import is_sealed
+from passwright.training.train_logs import curves
 from passwright.training.train_run import Request, train
 from tests.support.gains import samples
 
 SMALL = NetworkConfig((), (), width=8, trunk=16, blocks=1, layers=1)
 
 
-def request(output: Path, **other: int) -> Request:
+def request(output: Path, **other: Any) -> Request:
     return Request(output, members=2, folds=2, fit=Fit(epochs=3), config=SMALL, **other)
 
 
@@ -76,6 +89,74 @@ def test_training_goes_on_from_the_networks_that_are_done(
     assert fits[6:] == [3] * 6
 
 
+def test_a_network_that_was_under_way_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gain_fit, "_EVERY", 0.0)
+    steps: list[int] = []
+    step = gain_fit._Run.step
+
+    def counted(run: gain_fit._Run) -> gain_fit.Epoch:
+        if len(steps) == 5:
+            raise KeyboardInterrupt
+        steps.append(1)
+        return step(run)
+
+    monkeypatch.setattr(gain_fit._Run, "step", counted)
+    with pytest.raises(KeyboardInterrupt):
+        train(samples(12), request(tmp_path / "model"))
+    [file] = (tmp_path / "model").rglob("*.under-way")
+    monkeypatch.setattr(gain_fit._Run, "step", lambda run: steps.append(2) or step(run))
+    again = train(samples(12), request(tmp_path / "model"))
+    # Six networks of three epochs each, of which one network and two epochs were done.
+    assert steps.count(2) == 13
+    assert not file.exists()
+    whole = train(samples(12), request(tmp_path / "other"))
+    one, other = again.ensemble.members, whole.ensemble.members
+    assert all(
+        torch.equal(value, theirs.state_dict()[name])
+        for mine, theirs in zip(one, other, strict=True)
+        for name, value in mine.state_dict().items()
+    )
+
+
+def test_two_processes_train_a_model(tmp_path: Path) -> None:
+    few = Request(tmp_path, members=1, folds=2, fit=Fit(epochs=1), config=SMALL, devices=2)
+    trained = train(samples(6), replace(few, logs=tmp_path / "logs"))
+    assert load(tmp_path).members[0].config == trained.ensemble.config
+    # The first of them alone writes curves.
+    assert len(list((tmp_path / "logs").rglob("events.*"))) == 2 * 3
+
+
+def test_curves_are_written_for_each_network(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    how = Fit(epochs=3, patience=9, together=2)
+    with suppress(KeyboardInterrupt), curves(tmp_path, "a/b", {"seed": 1}) as told:
+        for number in range(3):
+            told(Epoch(number, 9.0, 0.1, None))
+        raise KeyboardInterrupt
+    train(samples(12), replace(request(tmp_path / "model", logs=tmp_path), fit=how))
+    names = {str(file.parent.relative_to(tmp_path)) for file in tmp_path.rglob("events.*")}
+    ensembles = {f"ensemble{n}/network{m}" for n in (1, 2, 3) for m in (1, 2)}
+    assert names == ensembles | {"a/b"}
+    events = EventAccumulator(str(tmp_path / "ensemble1" / "network1")).Reload()
+    assert {"loss", "held-out loss", "tau", "learning rate"} <= set(events.Tags()["scalars"])
+    assert [one.step for one in events.Scalars("loss")] == [0, 1, 2]
+    assert "_hparams_/session_start_info" in events.PluginTagToContent("hparams")
+    # Of one that was stopped, what is written anew takes the place of what was.
+    with curves(tmp_path, "a/b", {"seed": 1}) as told:
+        told(Epoch(1, 5.0, 0.1, None))
+    again = EventAccumulator(str(tmp_path / "a" / "b")).Reload()
+    assert [(one.step, one.value) for one in again.Scalars("loss")] == [(0, 9.0), (1, 5.0)]
+
+
+def test_a_missing_tensorboard_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(SettingsError, match=r"pip install 'passwright\[train\]'"):
+        train_logs.require()
+
+
 def test_evaluation_compares_on_the_same_families(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trees, "iterations", 10)
     found = evaluate(
@@ -114,6 +195,23 @@ def test_coverage_of_a_family_is_by_the_scale_of_the_others() -> None:
     assert held_out_coverage([easy]) == {}
 
 
+def test_intervals_are_scaled_by_the_other_families_alone() -> None:
+    easy, hard = plans("easy", [0.01] * 20), plans("hard", [0.3] * 20)
+    for own, other, found in zip((easy, hard), (hard, easy), calibrated([easy, hard]), strict=True):
+        assert own.upper is not None
+        assert found.upper is not None
+        wider = (found.upper - found.predicted)[1:] / (own.upper - own.predicted)[1:]
+        assert wider == pytest.approx(conformal_scale([other]))
+
+
+def test_gain_to_go_has_a_scale_of_its_own() -> None:
+    labels = np.array([0.1 * n for n in range(1, 10)])
+    forecast = np.column_stack([np.zeros(9), np.ones(9), np.ones(9)])
+    found = replace(plans("f", [0.0]), to_go=labels, to_go_forecast=forecast)
+    assert to_go_scale([found]) == pytest.approx(0.9)
+    assert to_go_scale([plans("f", [0.5])]) == 1.0
+
+
 def test_the_commands(tmp_path: Path) -> None:
     file, model = tmp_path / "samples.safetensors", tmp_path / "model"
     sample_file.save(samples(8), file)
@@ -121,8 +219,19 @@ def test_the_commands(tmp_path: Path) -> None:
     run = CliRunner()
     trained = run.invoke(app, ["train", *few, "--output", str(model), "--json"])
     assert trained.exit_code == 0, trained.output
-    assert json.loads(trained.stdout)["scores"]["workloads"] == 8
+    assert list((model / "logs").rglob("events.*"))
+    learned_from = [one for one in samples(8) if not is_sealed(one.family)]
+    assert json.loads(trained.stdout)["scores"]["workloads"] == len(learned_from) < 8
     assert load(model).config.patterns
+    study = run.invoke(app, ["train", *few, "--output", str(model), "--study", "1"])
+    assert study.exit_code == 0, study.output
+    settings = json.loads((model / "settings.json").read_text(encoding="utf-8"))
+    assert settings == json.loads(study.stdout)["settings"]
+    given = ["--settings", str(model / "settings.json"), "--patience", "1"]
+    again = run.invoke(app, ["train", *few, *given, "--output", str(model), "--json"])
+    assert again.exit_code == 0, again.output
+    about = json.loads((model / "config.json").read_text(encoding="utf-8"))["about"]
+    assert about["fit"] == {**settings["fit"], "epochs": 1, "patience": 1}
     report = tmp_path / "evaluation.json"
     options = ["--seeds", "1", "--model", "ridge", "--model", "analytic", "--json", str(report)]
     compared = run.invoke(app, ["evaluate", *few, *options])
@@ -137,6 +246,9 @@ def test_the_commands(tmp_path: Path) -> None:
     [
         (["train", "--for", "an abacus"], "nothing was measured on"),
         (["evaluate", "--model", "oracle"], "none of network, trees"),
+        (["train", "--device", "tpu"], "not on 'tpu'"),
+        (["train", "--settings", "nowhere.json"], "cannot be read"),
+        (["train", "--study", "1", "--devices", "2"], "one process"),
     ],
 )
 def test_wrong_wishes_are_answered(tmp_path: Path, options: list[str], says: str) -> None:

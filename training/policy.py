@@ -1,0 +1,72 @@
+"""What a scheduler would choose among the measured plans of each graph, and what came of it.
+
+Offline, so that models can be compared without a device: the plan whose gain is surest, or doing nothing
+where none is sure enough. A planner composes plans of its own; here all have the same to choose from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from passwright.scheduler.settings import Settings
+from passwright.training.gain_metrics import Plans
+
+#: log(time before / time after) from which on a graph has become slower: by more than two percent.
+SLOWER = math.log(0.98)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Over graphs. `speedup`, `best` and `worst` are ratios: the geometric mean of what was chosen, of the
+    best measured plan, and the least of all. `captured`: the share of the gain of the best that was got, of
+    all graphs together. `slower`: how many came out slower than 0.98x. `abstained`: where nothing was done,
+    as a share."""
+
+    graphs: int
+    speedup: float
+    best: float
+    captured: float
+    slower: int
+    worst: float
+    abstained: float
+
+    def to_json(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def choice(plans: Plans, least: float | None = None) -> int:
+    """The plan of the highest lower bound, if that is `least` and more (the planner's default); else 0,
+    doing nothing."""
+    least = Settings().min_plan_gain if least is None else least
+    lower = plans.predicted if plans.lower is None else plans.lower
+    if len(lower) < 2:
+        return 0
+    best = 1 + int(np.argmax(lower[1:]))
+    return best if lower[best] >= least else 0
+
+
+def choices(found: Sequence[Plans], least: float | None = None) -> Choices:
+    """Of graphs with a plan to choose. Raises ValueError if there is none."""
+    found = [plans for plans in found if len(plans.gains) > 1]
+    return summed(found, [choice(plans, least) for plans in found])
+
+
+def summed(found: Sequence[Plans], chosen: Sequence[int]) -> Choices:
+    """What came of choices that were made in whatever way."""
+    if not found:
+        raise ValueError("no graph has a plan to choose")
+    gains = np.array([plans.gains[number] for plans, number in zip(found, chosen, strict=True)])
+    best = np.array([plans.gains.max() for plans in found])
+    return Choices(
+        len(found),
+        speedup=math.exp(gains.mean()),
+        best=math.exp(best.mean()),
+        captured=float(gains.sum() / best.sum()) if best.sum() > 0 else 1.0,
+        slower=int((gains < SLOWER).sum()),
+        worst=math.exp(gains.min()),
+        abstained=float(np.mean([number == 0 for number in chosen])),
+    )
