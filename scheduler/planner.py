@@ -116,6 +116,8 @@ class Planner:
                 reason = self._go(candidate, prediction)
             if not reason:
                 taken.append(candidate)
+                if self.model.independent and prediction.gain.mean < 0:
+                    break  # of what it opened the way to, more is to be said now
                 continue
             self._left[candidate.label] = LeftOut(candidate.label, reason, prediction.gain)
         return len(taken)
@@ -208,13 +210,15 @@ class Planner:
                 self._do_again(number, [step, *later])
 
     def _do_again(self, number: int, steps: Sequence[Step]) -> None:
-        """The first `number` steps, and these instead of the others, as far as they find their places."""
+        """The first `number` steps, and these instead of the others, as far as they find their places.
+        What they gain is predicted anew: it depends on what comes before them."""
         while len(self._done) > number:
             self._undo_last()
         for step in steps:
             current = self.rewriter.find(step.anchor, step.key)
             if current is not None:
-                self._apply(current, Prediction(step.gain, step.to_go))
+                [prediction] = self._predict([current], ahead=False)
+                self._apply(current, prediction)
 
     def _surely(self, count: int | None = None) -> float:
         """Lower bound of what the first steps gain together; of all, if not told how many."""
