@@ -64,7 +64,7 @@ $(TYPED)/%:
 	@ln -sfn ../../../$* $@
 
 readme: setup ## Write the tables of README and docs from the runs in data/reports
-	$(BIN)/python -m passwright.training.readme README.md docs/headroom.md docs/inductor-ir.md docs/measuring.md data/RECORDS.md || true
+	$(BIN)/python -m passwright.training.readme README.md docs/headroom.md docs/inductor-ir.md docs/measuring.md docs/learning.md data/RECORDS.md || true
 
 wheel: setup ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build

@@ -145,7 +145,7 @@ def load(folder: Path) -> Ensemble:
 
 
 def _member(config: NetworkConfig, tensors: Mapping[str, Tensor], number: int) -> GainNetwork:
-    network = GainNetwork(config)
+    network = GainNetwork(config, learns=False)
     prefix = f"{number}."
     own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
     network.load_state_dict(own)

@@ -6,7 +6,7 @@ blocks). What is read out over the matched nodes and over all joins the rows of 
 trunk that both heads share: the gain of the step, and its gain-to-go, each a mean with two widths. Means
 are corrections of what the analytic model says.
 
-PyTorch Geometric is loaded by networks that pass messages, and by no others.
+PyTorch Geometric is loaded where networks learn; who predicts does without.
 """
 
 from __future__ import annotations
@@ -43,10 +43,8 @@ class NetworkConfig:
     words: tuple[str, ...]
     width: int = 64
     trunk: int = 128
-    #: Rounds of messages. With a few hundred workloads to learn from, networks with two rounds predicted
-    #: families that they had not seen worse than networks that read each node by itself
-    #: (data/reports/evaluation-h200-two-rounds.json and -no-rounds.json).
-    blocks: int = 0
+    #: Rounds of messages.
+    blocks: int = 1
     layers: int = 2
     pattern_width: int = 16
     word_width: int = 24
@@ -124,9 +122,9 @@ def _joined(parts: Sequence[np.ndarray[Any, Any]], columns: int) -> Tensor:
 
 
 class GainNetwork(nn.Module):
-    """One member of an ensemble."""
+    """One member of an ensemble. `learns`: it is to be trained, by PyTorch Geometric."""
 
-    def __init__(self, config: NetworkConfig) -> None:
+    def __init__(self, config: NetworkConfig, *, learns: bool = True) -> None:
         super().__init__()
         self.config = config
         patterns, words = len(config.patterns) + 1, len(config.words) + 1
@@ -135,7 +133,9 @@ class GainNetwork(nn.Module):
         nn.init.normal_(self.pattern.weight, std=0.1)
         nn.init.normal_(self.word.weight, std=0.3)
         self.nodes = nn.Linear(_NODES + config.word_width + config.pattern_width, config.width)
-        self.messages = nn.ModuleList(_Messages(config) for _ in range(config.blocks))
+        self.messages = nn.ModuleList(
+            _Messages(config, learns=learns) for _ in range(config.blocks)
+        )
         self.rows = nn.Linear(ROWS + config.pattern_width, config.trunk)
         self.around = nn.Linear(2 * config.width, config.trunk)
         nn.init.zeros_(self.around.weight)
@@ -191,18 +191,46 @@ class GainNetwork(nn.Module):
         return ((values - mean) / scale).clamp(-_CLIP, _CLIP)
 
 
+class MeanConv(nn.Module):
+    """What `SAGEConv` of PyTorch Geometric computes, with weights of the same names: the mean over whom
+    edges come from, and the node itself where it has a weight (GraphSAGE, Hamilton et al. 2017).
+
+    For who only predicts: importing that package takes longer than planning a graph.
+    """
+
+    def __init__(self, width: int, *, root_weight: bool) -> None:
+        super().__init__()
+        self.lin_l = nn.Linear(width, width)
+        self.lin_r = nn.Linear(width, width, bias=False) if root_weight else None
+
+    def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
+        source, target = edges
+        total = torch.zeros_like(nodes).index_add(0, target, nodes[source])
+        count = nodes.new_zeros(len(nodes), 1)
+        count = count.index_add(0, target, nodes.new_ones(len(target), 1))
+        heard: Tensor = self.lin_l(total / count.clamp(min=1.0))
+        return heard if self.lin_r is None else heard + self.lin_r(nodes)
+
+
+def _convolution(width: int, *, root_weight: bool, learns: bool) -> nn.Module:
+    if not learns:
+        return MeanConv(width, root_weight=root_weight)
+    with torch_as_it_was("torch_geometric"):
+        from torch_geometric.nn import SAGEConv
+
+    found: nn.Module = SAGEConv(width, width, root_weight=root_weight)
+    return found
+
+
 class _Messages(nn.Module):
     """Messages from producers and from users."""
 
-    def __init__(self, config: NetworkConfig) -> None:
+    def __init__(self, config: NetworkConfig, *, learns: bool) -> None:
         super().__init__()
-        with torch_as_it_was("torch_geometric"):
-            from torch_geometric.nn import SAGEConv
-
         width = config.width
         self.norm = nn.LayerNorm(width)
-        self.producers = SAGEConv(width, width)
-        self.users = SAGEConv(width, width, root_weight=False)
+        self.producers = _convolution(width, root_weight=True, learns=learns)
+        self.users = _convolution(width, root_weight=False, learns=learns)
         self.out = nn.Linear(width, width)
         self.dropout = nn.Dropout(config.dropout)
 

@@ -67,8 +67,9 @@ def watch(network: nn.Module, prepared: Sequence[Prepared]) -> Watched:
 
 def _tau(gains: Tensor, one: Prepared) -> float:
     target = one.target
-    found = (target.gains, target.floors, target.sums @ gains)
-    return tau(Plans("", one.family, *(values.double().cpu().numpy() for values in found)))
+    values = (target.gains, target.floors, target.sums @ gains)
+    measured, floors, predicted = (value.double().cpu().numpy() for value in values)
+    return tau(Plans("", one.family, measured, floors, predicted))
 
 
 @dataclass

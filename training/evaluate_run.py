@@ -14,10 +14,12 @@ from passwright.scheduler.ensemble import Ensemble
 from passwright.scheduler.gain_network import NetworkConfig
 from passwright.scheduler.predictor import Predictor
 from passwright.training.baselines import BASELINES
-from passwright.training.conformal import held_out_coverage
+from passwright.training.conformal import calibrated, held_out_coverage
+from passwright.training.failures import by_family, by_pattern
 from passwright.training.gain_eval import Learn, held_out
 from passwright.training.gain_fit import Fit, fit
 from passwright.training.gain_metrics import Plans, regret, scores, tau
+from passwright.training.policy import choices, controls, of_whole_models
 from passwright.training.prepared import prepare, vocabulary
 from passwright.training.samples import WorkloadSamples
 
@@ -25,7 +27,7 @@ NETWORK = "network"
 #: Names of all that can be compared, the one that is ours first.
 MODELS = (NETWORK, *BASELINES)
 #: Whose answer does not depend on a seed.
-_FIXED = ("ridge", "pattern mean", "analytic")
+_FIXED = ("trees", "ridge", "pattern mean", "analytic")
 
 
 def evaluate(
@@ -67,6 +69,8 @@ def evaluate(
             {"model": name, **_summary(found), **_against(found, first)}
             for name, found in rows.items()
         ],
+        "controls": {name: one.to_json() for name, one in controls(first[0]).items()},
+        "failures": {"families": by_family(first[0]), "patterns": by_pattern(first[0])},
     }
 
 
@@ -86,12 +90,17 @@ def _learner(name: str, members: int, how: Fit, config: NetworkConfig | None) ->
 def _summary(found: Sequence[Sequence[Plans]]) -> dict[str, Any]:
     each = [scores(plans).to_json() for plans in found]
     shares = [share for plans in found for share in held_out_coverage(plans).values()]
+    widened = [calibrated(plans) for plans in found]
     names = sorted(set.intersection(*(set(one) for one in each)))
     return {
         "seeds": each,
         "mean": {name: statistics.fmean(one[name] for one in each) for name in names},
         "interval": {name: _half([one[name] for one in each]) for name in names},
         "calibrated_coverage": statistics.fmean(shares) if shares else None,
+        "choices": [choices(plans).to_json() for plans in widened],
+        "whole models": [
+            choices(whole).to_json() for whole in map(of_whole_models, widened) if whole
+        ],
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from passwright.scheduler.predictor import Predictor, sum_of
-from passwright.training.gain_loss import target_of
+from passwright.training.gain_loss import plans_in, target_of
 from passwright.training.gain_metrics import Plans
 from passwright.training.samples import WorkloadSamples
 from passwright.training.splits import folds
@@ -22,6 +22,9 @@ def plans_of(samples: WorkloadSamples, predictor: Predictor) -> Plans:
     target = target_of(samples)
     forecast = predictor.forecast([step.example for step in samples.steps])
     sums = [sum_of(forecast.gain[np.flatnonzero(row)]) for row in target.sums.numpy()]
+    proposed = {plan.steps: plan.proposed_by for plan in reversed(samples.plans)}
+    names = [step.example.pattern for step in samples.steps]
+    plans = list(plans_in(samples))
     to_go = target.to_go.double().numpy()
     known = ~np.isnan(to_go)
     predicted, lower, upper = np.array(sums, np.float64).reshape(-1, 3).T
@@ -33,6 +36,8 @@ def plans_of(samples: WorkloadSamples, predictor: Predictor) -> Plans:
         predicted,
         lower,
         upper,
+        by=tuple(proposed.get(steps, "nothing") for steps in plans),
+        patterns=tuple(frozenset(names[step] for step in steps) for steps in plans),
         to_go=to_go[known],
         to_go_forecast=forecast.to_go[known],
     )

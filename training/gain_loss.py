@@ -42,12 +42,18 @@ class Target:
     to_go: Tensor
 
 
-def target_of(samples: WorkloadSamples) -> Target:
-    """Plans of the same steps are one, with the mean of their labels; doing nothing gains nothing."""
+def plans_in(samples: WorkloadSamples) -> dict[tuple[int, ...], list[tuple[float, float]]]:
+    """Gains and floors of each plan by its steps, doing nothing first, which gains nothing."""
     found: dict[tuple[int, ...], list[tuple[float, float]]] = {(): [(0.0, 0.0)]}
     for plan in samples.plans:
         if plan.steps:
             found.setdefault(plan.steps, []).append((plan.label.gain, plan.label.floor))
+    return found
+
+
+def target_of(samples: WorkloadSamples) -> Target:
+    """Plans of the same steps are one, with the mean of their labels; doing nothing gains nothing."""
+    found = plans_in(samples)
     gains = {steps: sum(g for g, _ in known) / len(known) for steps, known in found.items()}
     sums = torch.zeros(len(found), len(samples.steps))
     for row, steps in enumerate(found):

@@ -32,6 +32,9 @@ class Plans:
     predicted: Floats
     lower: Floats | None = None
     upper: Floats | None = None
+    #: Who proposed each plan, and the patterns of its steps; () where that is not known.
+    by: tuple[str, ...] = ()
+    patterns: tuple[frozenset[str], ...] = ()
     #: Of the k steps whose gain-to-go is known: that, and `Forecast.to_go` of them, (k, 3).
     to_go: Floats | None = None
     to_go_forecast: Floats | None = None

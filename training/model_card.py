@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from passwright.training.gain_metrics import Scores
+from passwright.training.conformal import calibrated, held_out_coverage
+from passwright.training.failures import by_family, by_pattern
+from passwright.training.gain_metrics import Plans, scores
+from passwright.training.policy import choices, of_whole_models
 
 _SHOWN = {
     "tau": "Kendall's tau within a graph",
@@ -16,6 +19,17 @@ _SHOWN = {
     "captured": "share of the best measured gain that its choice has",
     "error": "mean absolute error of log(time before / time after)",
 }
+#: Of choices among measured plans.
+_CHOSEN = {
+    "graphs": "graphs",
+    "speedup": "gain, geometric mean",
+    "captured": "share of what the best plans gain",
+    "slower": "come out slower than 0.98x",
+    "worst": "the worst",
+    "abstained": "share left alone",
+}
+#: So many families and patterns that cost most are named, of patterns those of so many plans.
+_NAMED, _PLANS = 6, 10
 _CARD = """\
 # Gain model for {{ about.device }}
 
@@ -32,26 +46,73 @@ Predicts log(time before / time after) of rewrites, with 90 % intervals, for
 {% for what, value in rows -%}
 | {{ what }} | {{ "%.3f" | format(value) }} |
 {% endfor %}
-{% if coverage -%}
-- **Intervals of 90 %**, scaled by other families: {{ "%.1f" | format(100 * mean) }} % inside on average
-  over families, {{ "%.1f" | format(100 * coverage[worst]) }} % in the worst ({{ worst }}).
+- **Choices among their measured plans**, by the surest gain, or none. Intervals are scaled by other
+  families:
+
+| | all | whole models |{% if suite %} frozen suite | there, by the analytic model |{% endif %}
+| --- | ---: | ---: |{% if suite %} ---: | ---: |{% endif %}
+{% for what, cells in chosen -%}
+| {{ what }} |{% for cell in cells %} {{ cell }} |{% endfor %}
+{% endfor %}
+{% if intervals -%}
+- **Intervals of 90 %**, scaled by other families: {{ intervals }}.
 {% endif -%}
+- **Costs most:** families {{ families | join(", ") }}; patterns {{ patterns | join(", ") }}.
 - **Limits:** one kind of device; what was never measured alike is refused. `model.safetensors` holds
   numbers alone, and `config.json` says how they are used.
 - **Licence:** Apache-2.0, as the repository.
 """
 
 
-def card(about: Mapping[str, Any], scores: Scores, coverage: Mapping[str, float]) -> str:
-    """Markdown. `coverage`: share inside the intervals by family, empty if it is not known."""
+def card(
+    about: Mapping[str, Any], found: Sequence[Plans], suite: Mapping[str, Any] | None = None
+) -> str:
+    """Markdown. `found`: predictions of families that were held out. `suite`: `Verdict.to_json` against the
+    analytic model, on families that nobody learns from."""
     from jinja2 import StrictUndefined, Template
 
-    found = scores.to_json()
+    widened = calibrated(found)
+    figures = scores(found).to_json()
+    columns = [_chosen(widened), _chosen(of_whole_models(widened))]
+    columns += [suite["new"], suite["old"]] if suite else []
     text: str = Template(_CARD, undefined=StrictUndefined, keep_trailing_newline=True).render(
         about=about,
-        rows=[(what, found[name]) for name, what in _SHOWN.items() if name in found],
-        coverage=coverage,
-        mean=sum(coverage.values()) / max(1, len(coverage)),
-        worst=min(coverage, key=lambda family: (coverage[family], family), default=""),
+        rows=[(what, figures[name]) for name, what in _SHOWN.items() if name in figures],
+        chosen=[(what, [_cell(one, name) for one in columns]) for name, what in _CHOSEN.items()],
+        suite=suite,
+        intervals=_intervals(held_out_coverage(found), scores(widened).coverage),
+        families=[
+            f"{row['family']} ({row['top1']:.0%} over {row['graphs']} graphs)"
+            for row in by_family(found)[:_NAMED]
+        ],
+        patterns=[
+            f"{row['pattern']} (mean error {row['error']:.2f})"
+            for row in [row for row in by_pattern(found) if row["plans"] >= _PLANS][:_NAMED]
+        ],
     )
     return text
+
+
+def _intervals(coverage: Mapping[str, float], plans: float) -> str:
+    """How many lie inside: of all plans, and by family."""
+    if not coverage:
+        return ""
+    mean = sum(coverage.values()) / len(coverage)
+    worst = min(coverage, key=lambda family: (coverage[family], family))
+    return (
+        f"{plans:.1%} of plans inside; over families {mean:.1%} on average, and {coverage[worst]:.1%} in"
+        f" the worst, {worst}"
+    )
+
+
+def _chosen(found: Sequence[Plans]) -> Mapping[str, Any]:
+    return choices(found).to_json() if any(len(one.gains) > 1 for one in found) else {}
+
+
+def _cell(figures: Mapping[str, Any], name: str) -> str:
+    if name not in figures:
+        return "-"
+    value = figures[name]
+    if name in ("graphs", "slower"):
+        return str(value)
+    return f"{value:.0%}" if name in ("captured", "abstained") else f"{value:.2f}x"

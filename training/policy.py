@@ -70,3 +70,23 @@ def summed(found: Sequence[Plans], chosen: Sequence[int]) -> Choices:
         worst=math.exp(gains.min()),
         abstained=float(np.mean([number == 0 for number in chosen])),
     )
+
+
+def of_whole_models(found: Sequence[Plans]) -> list[Plans]:
+    """Those of whole models, and of no part of one nor a random graph."""
+    return [one for one in found if not one.workload.startswith(("cut:", "random:"))]
+
+
+#: Who chose without a gain model that learned: the planner by the analytic one, stock orders, random walks.
+CONTROLS = {"planner, analytic": "predicted", "stock order": "stock", "random order": "walk"}
+
+
+def controls(found: Sequence[Plans]) -> dict[str, Choices]:
+    """What plans come to that nobody chose by these predictions, of graphs where such were measured; where
+    there are several, the first."""
+    rows = {"nothing": summed(found, [0] * len(found))} if found else {}
+    for name, by in CONTROLS.items():
+        fitting = [plans for plans in found if by in plans.by]
+        if fitting:
+            rows[name] = summed(fitting, [plans.by.index(by) for plans in fitting])
+    return rows

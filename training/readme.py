@@ -9,6 +9,7 @@ what a command wrote. So no number in it is typed by hand.
     summary FILE     its geometric means alone
     groups FILE      of `python -m passwright.training.grouping_sweep FILE`
     samplers FILE    of `python -m passwright.training.search.compare --json FILE`
+    evaluation FILE  of `passwright evaluate --json FILE`
     records FOLDER   of `passwright collect`, packed: what each file holds and how far it can be trusted
     settings         the settings with their defaults
     choices          the settings of Inductor that can be steps of a plan
@@ -89,6 +90,12 @@ def _samplers(file: Path) -> str:
     return "\n".join([*lines, "", notes])
 
 
+def _evaluation(file: Path) -> str:
+    from passwright.training.evaluation_table import markdown
+
+    return markdown(json.loads(file.read_text(encoding="utf-8")))
+
+
 def _records(folder: Path) -> str:
     from passwright.training.data_stats import stats_at
 
@@ -147,6 +154,7 @@ _WRITERS: Mapping[str, Callable[[Path], str]] = {
     "summary": _summary,
     "groups": _groups,
     "samplers": _samplers,
+    "evaluation": _evaluation,
     "records": _records,
     "settings": _settings,
     "choices": _choices,

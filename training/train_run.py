@@ -13,6 +13,7 @@ from passwright.scheduler.commands.console import Reporter, progress, say
 from passwright.scheduler.ensemble import Calibration, Ensemble, bounds, save
 from passwright.scheduler.gain_network import GainNetwork, NetworkConfig
 from passwright.scheduler.toolchain import own_version
+from passwright.training.baselines import Analytic
 from passwright.training.conformal import conformal_scale, held_out_coverage, to_go_scale
 from passwright.training.devices import fabric_for, together
 from passwright.training.gain_eval import held_out
@@ -21,6 +22,7 @@ from passwright.training.gain_metrics import Plans, Scores, scores
 from passwright.training.kept import Kept
 from passwright.training.model_card import card
 from passwright.training.prepared import Prepared, prepare, vocabulary
+from passwright.training.promotion import judged
 from passwright.training.samples import WorkloadSamples
 from passwright.training.train_logs import curves
 from passwright.training.train_settings import to_json
@@ -55,8 +57,13 @@ class Trained:
     coverage: dict[str, float]
 
 
-def train(samples: Sequence[WorkloadSamples], request: Request) -> Trained:
-    """Trains, and writes the model's folder: configuration, weights, card.
+def train(
+    samples: Sequence[WorkloadSamples],
+    request: Request,
+    sealed: Sequence[WorkloadSamples] = (),
+) -> Trained:
+    """Trains, and writes the model's folder: configuration, weights, card. On what is `sealed` it is only
+    tried, for the card.
 
     Networks that were done before, of the same samples and settings, are taken as they are, and one that
     was under way goes on from its checkpoint. Raises ValueError if there is nothing to learn from, and
@@ -68,7 +75,7 @@ def train(samples: Sequence[WorkloadSamples], request: Request) -> Trained:
         found, ensemble = _learned(fabric_for(), samples, request, quiet=True)
     else:
         found, ensemble = _learned(fabric_for(request.device), samples, request)
-    return _finished(ensemble, samples, found, request)
+    return _finished(ensemble, samples, found, request, sealed)
 
 
 def _learned(
@@ -145,6 +152,7 @@ def _finished(
     samples: Sequence[WorkloadSamples],
     found: Sequence[Plans],
     request: Request,
+    sealed: Sequence[WorkloadSamples],
 ) -> Trained:
     examples = [step.example for one in samples for step in one.steps]
     low, high = (tuple(side.tolist()) for side in bounds(examples))
@@ -162,7 +170,8 @@ def _finished(
         "held out": trained.scores.to_json(),
     }
     save(calibrated, request.output, about)
-    text = card(about, trained.scores, trained.coverage)
+    suite = judged(calibrated, Analytic(), sealed).to_json() if sealed else None
+    text = card(about, found, suite)
     (request.output / "README.md").write_text(text, encoding="utf-8")
     say(f"written: {request.output}")
     return trained

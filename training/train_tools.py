@@ -35,7 +35,9 @@ def train(
     request = Request(
         output, learning.members, seed, learning.folds, how, config, device, devices, logs
     )
-    trained = train_model(_open(learning), request)
+    found = _samples(learning)
+    sealed = [one for one in found if is_sealed(one.family) and one.steps]
+    trained = train_model(_unsealed(found), request, sealed)
     return {"scores": trained.scores.to_json(), "coverage": trained.coverage}
 
 
@@ -48,7 +50,7 @@ def study(
     first = _settings(learning)
     fabric_for(device)
     return search(
-        _open(learning),
+        _unsealed(_samples(learning)),
         output,
         first,
         trials=trials,
@@ -63,7 +65,7 @@ def evaluate(learning: Learning, *, models: Sequence[str], seeds: int) -> Mappin
     """`evaluate_run.evaluate`. Raises WorkloadError and SettingsError."""
     how, config = _settings(learning)
     return evaluate_run.evaluate(
-        _open(learning),
+        _unsealed(_samples(learning)),
         models,
         seeds=seeds,
         folds=learning.folds,
@@ -82,10 +84,13 @@ def _settings(learning: Learning) -> tuple[Fit, NetworkConfig]:
     return how, config
 
 
-def _open(learning: Learning) -> list[WorkloadSamples]:
-    """Of families that are not sealed. Raises WorkloadError if there are no others."""
+def _samples(learning: Learning) -> list[WorkloadSamples]:
     jobs = learning.jobs or cores()
-    found = samples_at(learning.records, learning.samples, device=learning.device, jobs=jobs)
+    return samples_at(learning.records, learning.samples, device=learning.device, jobs=jobs)
+
+
+def _unsealed(found: Sequence[WorkloadSamples]) -> list[WorkloadSamples]:
+    """Of families that are not sealed. Raises WorkloadError if there are no others."""
     kept = open_ones(found)
     if not kept:
         raise WorkloadError("all of these families are sealed (training/splits.py): measure others")

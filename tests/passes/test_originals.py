@@ -95,7 +95,7 @@ def test_our_own_import_leaves_torch_as_it_was() -> None:
         "own = torch.select, torch.index_select, torch.manual_seed\n"
         "from passwright.scheduler.gain_network import GainNetwork, NetworkConfig\n"
         "import sys\n"
-        "GainNetwork(NetworkConfig((), (), blocks=0))\n"
+        "GainNetwork(NetworkConfig((), (), blocks=1), learns=False)\n"
         "assert 'torch_geometric' not in sys.modules\n"
         "GainNetwork(NetworkConfig((), (), blocks=1))\n"
         "assert 'torch_geometric' in sys.modules\n"
