@@ -233,7 +233,9 @@ class Planner:
             surely = self._surely(count)
             if surely > best + 1e-9:
                 best, keep = surely, count
-        if best < self.settings.min_plan_gain:
+        # Intervals that were calibrated on measured plans need no margin.
+        settings = self.settings
+        if best < (settings.min_gain if self.model.independent else settings.min_plan_gain):
             keep = 0
         while len(self._done) > keep:
             step = self._done[-1].step

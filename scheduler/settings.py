@@ -62,7 +62,8 @@ class Settings:
         0.01, "Smallest predicted gain, log(before / after) at the lower bound, worth a step."
     )
     min_plan_gain: float = _doc(
-        0.04, "The same for a whole plan: what gains less is not worth changing a graph."
+        0.04,
+        "The same for a whole plan of the analytic model, whose intervals nothing measured stands behind.",
     )
     max_compile_cost: float = _doc(
         1.5,

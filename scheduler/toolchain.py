@@ -52,9 +52,15 @@ def gpu_driver() -> str:
         text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
     except OSError:
         text = ""
-    own = re.search(r"Kernel Module\D*([\d.]+)", text)
-    parts = [own.group(1) if own else "", f"CUDA {newest}" if newest else ""]
+    parts = [module_version(text), f"CUDA {newest}" if newest else ""]
     return ", ".join(part for part in parts if part)
+
+
+def module_version(text: str) -> str:
+    """Of what `/proc/driver/nvidia/version` says: `580.65.06`; "" where it says none. Some drivers name the
+    machine's architecture before it."""
+    own = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\b", text)
+    return own.group(1) if own else ""
 
 
 def why_not_writable(directory: Path) -> str:

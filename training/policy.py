@@ -41,7 +41,7 @@ class Choices:
 def choice(plans: Plans, least: float | None = None) -> int:
     """The plan of the highest lower bound, if that is `least` and more (the planner's default); else 0,
     doing nothing."""
-    least = Settings().min_plan_gain if least is None else least
+    least = Settings().min_gain if least is None else least
     lower = plans.predicted if plans.lower is None else plans.lower
     if len(lower) < 2:
         return 0

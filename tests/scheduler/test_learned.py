@@ -28,6 +28,7 @@ class Told(Predictor):
     """Says what it was told of each pattern, half sure; of others that they lose."""
 
     gains: dict[str, float]
+    width: float = 0.02
     strange: str = ""
     asked: list[int] = field(default_factory=list)
 
@@ -37,7 +38,7 @@ class Told(Predictor):
 
     def forecast(self, examples: Sequence[Example]) -> Forecast:
         self.asked.append(len(examples))
-        rows = [[self.gains.get(e.pattern, -0.5), 0.02, 0.02] for e in examples]
+        rows = [[self.gains.get(e.pattern, -0.5), self.width, self.width] for e in examples]
         found = np.array(rows).reshape(-1, 3)
         return Forecast(found, found)
 
@@ -119,7 +120,7 @@ def test_nothing_is_done_where_nothing_is_sure(
     rewriter: Rewriter, device: DeviceDescriptor
 ) -> None:
     """A gain below what the interval holds: doing nothing is a valid answer."""
-    model = LearnedGainModel(Told({"batch_branches": 0.01}), device)
+    model = LearnedGainModel(Told({"batch_branches": 0.02}, width=0.5), device)
     plan = Planner(rewriter, model, Settings(time_budget=60.0), training=False).plan()
     assert not [step for step in plan.steps if step.pattern != "clean_up"]
 

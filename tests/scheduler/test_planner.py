@@ -382,9 +382,6 @@ def test_likely_steps_are_taken_if_together_they_are_sure(chains: fx.GraphModule
     likely = Interval(0.1, -0.03, 0.23)
     said = by_pattern(exp_to_log=Prediction(likely, likely), tanh_to_sin=-0.1)
     assert patterns_of(planned_with(Says(said), chains)) == []
-    assert patterns_of(planned_with(SaysApart(said), chains, min_plan_gain=0.01)) == [
-        "exp_to_log",
-        "exp_to_log",
-    ]
-    # Two such are not sure enough to change a graph for.
-    assert patterns_of(planned_with(SaysApart(said), chains, min_plan_gain=0.04)) == []
+    assert patterns_of(planned_with(SaysApart(said), chains)) == ["exp_to_log", "exp_to_log"]
+    # Two such are not sure enough for who wants more.
+    assert patterns_of(planned_with(SaysApart(said), chains, min_gain=0.04)) == []

@@ -64,3 +64,26 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "torchfm==0.7.0" in toolchain.missing("zoo")
     monkeypatch.setattr(toolchain, "version_of", lambda _: "1")
     assert toolchain.missing("zoo") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 2023",
+            "535.104.05",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build",
+            "580.65.06",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.65  Release Build",
+            "580.65",
+        ),
+        ("GCC version: gcc version 12.3.0", ""),
+        ("", ""),
+    ],
+)
+def test_the_driver_is_told_from_the_architecture(text: str, version: str) -> None:
+    assert toolchain.module_version(text) == version

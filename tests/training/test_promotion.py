@@ -79,8 +79,8 @@ def plans(gains: Sequence[float], lower: Sequence[float] | None) -> Plans:
 
 def test_the_surest_plan_is_chosen_or_none() -> None:
     assert choice(plans([0.5, 0.2], [0.05, 0.1])) == 2
-    assert choice(plans([0.5, 0.2], [0.01, 0.02])) == 0
-    assert choice(plans([0.5, 0.2], [0.01, 0.02]), least=0.0) == 2
+    assert choice(plans([0.5, 0.2], [0.001, 0.002])) == 0
+    assert choice(plans([0.5, 0.2], [0.001, 0.002]), least=0.0) == 2
     assert choice(plans([0.5, 0.2], None)) == 1
     assert choice(plans([], [])) == 0
 
