@@ -15,11 +15,11 @@ from passwright.scheduler.gain_network import NetworkConfig
 from passwright.scheduler.predictor import Predictor
 from passwright.training.baselines import BASELINES
 from passwright.training.conformal import calibrated, held_out_coverage
-from passwright.training.failures import by_family, by_pattern
-from passwright.training.gain_eval import Learn, held_out
+from passwright.training.failures import by_family, by_novelty, by_pattern
+from passwright.training.gain_eval import FAMILY, Learn, held_out
 from passwright.training.gain_fit import Fit, fit
 from passwright.training.gain_metrics import Plans, regret, scores, tau
-from passwright.training.policy import choices, controls, of_whole_models
+from passwright.training.policy import choices, controls, of_whole_models, risk_coverage
 from passwright.training.prepared import prepare, vocabulary
 from passwright.training.samples import WorkloadSamples
 
@@ -39,11 +39,12 @@ def evaluate(
     members: int = 5,
     how: Fit | None = None,
     config: NetworkConfig | None = None,
+    split: str = FAMILY,
 ) -> dict[str, Any]:
     """JSON: of every model its scores by seed, their means with 95 % intervals, and how its tau and its
     top-1 slow-down differ from the first model's, paired by workload.
 
-    Every model is asked of the same families with the same others to learn from.
+    Every model is asked of the same families (`split`: or workloads) with the same others to learn from.
     """
     learns = {name: _learner(name, members, how or Fit(), config) for name in models}
     runs = {name: 1 if name in _FIXED else seeds for name in models}
@@ -56,7 +57,9 @@ def evaluate(
                 def done(number: int, of: int, name: str = name, seed: int = seed) -> None:
                     reporter.finished(f"{name}, seed {seed}: {number} of {of}")
 
-                rows[name].append(held_out(samples, learn, count=folds, seed=seed, done=done))
+                rows[name].append(
+                    held_out(samples, learn, count=folds, seed=seed, by=split, done=done)
+                )
     first = rows[models[0]]
     return {
         "device": samples[0].device,
@@ -64,13 +67,19 @@ def evaluate(
         "plans": sum(len(one.plans) for one in samples),
         "families": len({one.family for one in samples}),
         "folds": folds,
+        "split": split,
         "members": members,
         "models": [
             {"model": name, **_summary(found), **_against(found, first)}
             for name, found in rows.items()
         ],
         "controls": {name: one.to_json() for name, one in controls(first[0]).items()},
-        "failures": {"families": by_family(first[0]), "patterns": by_pattern(first[0])},
+        "failures": {
+            "families": by_family(first[0]),
+            "patterns": by_pattern(first[0]),
+            "novelty": by_novelty(first[0]),
+        },
+        "risk over coverage": risk_coverage(calibrated(first[0])),
     }
 
 

@@ -18,7 +18,7 @@ _WORST = 5
 
 def markdown(found: Mapping[str, Any]) -> str:
     """Models against each other, choices without a learned model, and where it costs most."""
-    blocks = [_models(found), _choices(found), _failures(found)]
+    blocks = [_models(found), _choices(found), _risk(found), _failures(found)]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -78,6 +78,16 @@ def _choices(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _risk(found: Mapping[str, Any]) -> str:
+    rows = found.get("risk over coverage")
+    if not rows:
+        return ""
+    shown = ", ".join(
+        f"{row['share']:.0%}: {row['speedup']:.2f}x ({row['slower']:.0%} slower)" for row in rows
+    )
+    return f"- Acting on the surest graphs alone, by the share of graphs: {shown}."
+
+
 def _failures(found: Mapping[str, Any]) -> str:
     failures = found.get("failures")
     if not failures:
@@ -90,7 +100,16 @@ def _failures(found: Mapping[str, Any]) -> str:
         f"{row['pattern']} ({row['error']:.2f})"
         for row in [one for one in failures["patterns"] if one["plans"] >= 10][:_WORST]
     )
+    new = failures.get("novelty", {}).get("new pattern")
+    known = failures.get("novelty", {}).get("known patterns")
+    novelty = (
+        f"\n- Plans with a pattern of which nothing was learned are off by {new['error']:.2f}"
+        f" ({new['plans']}), others by {known['error']:.2f}."
+        if new and known
+        else ""
+    )
     return (
         f"- Families whose first choices cost most in all: {families}.\n"
         f"- Patterns whose plans are predicted worst (mean error of the log): {patterns}."
+        f"{novelty}"
     )

@@ -51,6 +51,22 @@ def by_pattern(found: Sequence[Plans]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["error"], row["pattern"]))
 
 
+def by_novelty(found: Sequence[Plans]) -> dict[str, dict[str, float]]:
+    """Plans with a pattern of which nothing was learned, and the others: how many, and the mean absolute
+    error of their predicted log gains."""
+    errors: dict[str, list[float]] = {"new pattern": [], "known patterns": []}
+    for plans in found:
+        missed = abs(plans.gains - plans.predicted).tolist()
+        for error, strange, used in zip(missed, plans.strange, plans.patterns, strict=False):
+            if used:
+                errors["new pattern" if strange else "known patterns"].append(error)
+    return {
+        name: {"plans": len(known), "error": statistics.fmean(known)}
+        for name, known in errors.items()
+        if known
+    }
+
+
 def _mean(values: Sequence[float]) -> float | None:
     known = [value for value in values if math.isfinite(value)]
     return statistics.fmean(known) if known else None

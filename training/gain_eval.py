@@ -4,6 +4,7 @@ saw it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from passwright.training.gain_metrics import Plans
 from passwright.training.samples import WorkloadSamples
 from passwright.training.splits import folds
 
+#: What is held out: all of a family, which is the test that counts, or single workloads.
+FAMILY, WORKLOAD = "family", "workload"
 #: Learns from samples, by a seed.
 Learn = Callable[[Sequence[WorkloadSamples], int], Predictor]
 
@@ -49,16 +52,25 @@ def held_out(
     *,
     count: int = 5,
     seed: int = 0,
+    by: str = FAMILY,
     done: Callable[[int, int], None] = lambda *_: None,
 ) -> list[Plans]:
-    """Predictions of every workload by a model that learned from other families alone, in the order of the
-    samples. Families are held out in `count` groups; `done` is told how many of these are through."""
+    """Predictions of every workload by a model that learned from other families alone (`by` WORKLOAD: from
+    other workloads, of which some differ in nothing but sizes), in the order of the samples.
+
+    What is held out is so in `count` groups; `done` is told how many of these are through.
+    """
     found: dict[int, Plans] = {}
-    parts = folds([one.family for one in samples], count)
-    for number, families in enumerate(parts):
-        predictor = learn([one for one in samples if one.family not in families], seed)
-        for place, one in enumerate(samples):
-            if one.family in families:
-                found[place] = plans_of(one, predictor)
+    names = [one.family if by == FAMILY else one.workload for one in samples]
+    parts = folds(names, count)
+    for number, part in enumerate(parts):
+        known = [one for one, name in zip(samples, names, strict=True) if name not in part]
+        predictor = learn(known, seed)
+        patterns = {step.example.pattern for one in known for step in one.steps}
+        for place, (one, name) in enumerate(zip(samples, names, strict=True)):
+            if name in part:
+                plans = plans_of(one, predictor)
+                strange = tuple(bool(used - patterns) for used in plans.patterns)
+                found[place] = replace(plans, strange=strange)
         done(number + 1, len(parts))
     return [found[place] for place in range(len(samples))]

@@ -61,7 +61,9 @@ def study(
     )
 
 
-def evaluate(learning: Learning, *, models: Sequence[str], seeds: int) -> Mapping[str, Any]:
+def evaluate(
+    learning: Learning, *, models: Sequence[str], seeds: int, split: str
+) -> Mapping[str, Any]:
     """`evaluate_run.evaluate`. Raises WorkloadError and SettingsError."""
     how, config = _settings(learning)
     return evaluate_run.evaluate(
@@ -72,6 +74,7 @@ def evaluate(learning: Learning, *, models: Sequence[str], seeds: int) -> Mappin
         members=learning.members,
         how=how,
         config=config,
+        split=split,
     )
 
 

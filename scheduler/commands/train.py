@@ -47,7 +47,7 @@ class Tools(Protocol):
         """Searches for settings, and writes the best; these, with what they come to."""
 
     def evaluate(
-        self, learning: Learning, *, models: Sequence[str], seeds: int
+        self, learning: Learning, *, models: Sequence[str], seeds: int, split: str
     ) -> Mapping[str, Any]:
         """Scores of all models."""
 
@@ -195,6 +195,10 @@ def evaluate_command(tools: Callable[[], Tools]) -> Callable[..., None]:
         patience: _Patience = None,
         folds: _Folds = 5,
         seeds: Annotated[int, typer.Option(min=1, help="Repetitions, each from its seed.")] = 5,
+        split: Annotated[
+            str,
+            typer.Option(help="What is held out: family, or workload, whose family may be known."),
+        ] = "family",
         jobs: _Jobs = None,
         json_file: Annotated[
             Path | None, typer.Option("--json", help="Write all figures to this file.")
@@ -211,10 +215,12 @@ def evaluate_command(tools: Callable[[], Tools]) -> Callable[..., None]:
             if name not in doing.MODELS:
                 known = ", ".join(doing.MODELS)
                 raise typer.BadParameter(f"{name!r} is none of {known}", param_hint="--model")
+        if split not in ("family", "workload"):
+            raise typer.BadParameter(f"{split!r} is none of family, workload", param_hint="--split")
         learning = Learning(
             records, samples, device, members, folds, jobs, settings, epochs, patience
         )
-        found = doing.evaluate(learning, models=wanted, seeds=seeds)
+        found = doing.evaluate(learning, models=wanted, seeds=seeds, split=split)
         if json_file is not None:
             json_file.parent.mkdir(parents=True, exist_ok=True)
             text = json.dumps(found, indent=1, sort_keys=True)
