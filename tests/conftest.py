@@ -3,6 +3,7 @@ test asks for it, so that plans are the same on every machine."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,12 @@ def _empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _alike_everywhere(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, _empty_home: Path
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(_empty_home))
-    if "shipped_models" not in request.keywords:
-        # Of processes that a test starts, too.
-        monkeypatch.setenv("PASSWRIGHT_GAIN_MODEL", gain_models.ANALYTIC)
-        monkeypatch.setattr(gain_models.model_store, "find", lambda _: None)
+def _alike_everywhere(request: pytest.FixtureRequest, _empty_home: Path) -> Iterator[None]:
+    # Not the tests' own `monkeypatch`, which they may undo.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_CACHE_HOME", str(_empty_home))
+        if "shipped_models" not in request.keywords:
+            # Of processes that a test starts, too.
+            patched.setenv("PASSWRIGHT_GAIN_MODEL", gain_models.ANALYTIC)
+            patched.setattr(gain_models.model_store, "find", lambda _: None)
+        yield
