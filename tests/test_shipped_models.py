@@ -15,7 +15,7 @@ from passwright.passes.graph import GraphView
 from passwright.passes.matching import Rewriter
 from passwright.passes.table import default_table
 from passwright.scheduler import model_store
-from passwright.scheduler.device import DeviceDescriptor, describe_gpu
+from passwright.scheduler.device import DeviceDescriptor, describe_cpu, describe_gpu
 from passwright.scheduler.ensemble import load
 from passwright.scheduler.gain_models import gain_model
 from passwright.scheduler.inductor import clone_for_compile
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.shipped_models
 
 DEVICES = {
     "NVIDIA H200": describe_gpu("NVIDIA H200", tf32=True),
+    "AMD EPYC AVX512": describe_cpu("AVX512", threads=1, name="AMD EPYC", cache_bytes=32 << 20),
 }
 
 

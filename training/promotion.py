@@ -1,8 +1,8 @@
 """Whether a new gain model may take the place of the one in use: a frozen suite decides.
 
 The suite are the measured plans of families that no model learns from (`splits.is_sealed`). Among the plans
-of each graph both models choose (`policy.choices`). The new one is promoted if no more graphs come out
-slower by its choices, none by more, and what is gained in all is no less.
+of each graph both models choose (`policy.choice`). The new one is promoted if no more graphs come out
+slower by its choices, none by more, and they do not surely gain less (Wilcoxon's signed-rank test).
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from passwright.scheduler.predictor import Predictor
 from passwright.training.baselines import Analytic
 from passwright.training.gain_eval import plans_of
 from passwright.training.gain_metrics import tau
-from passwright.training.policy import Choices, choices
+from passwright.training.policy import Choices, choice, choices
 from passwright.training.samples import WorkloadSamples
 from passwright.training.splits import is_sealed
 
 #: The card lies beside weights and configuration.
 CARD = "README.md"
-#: What the mean speed-up may be less by, as a ratio: so far do two runs of one measurement differ.
+#: What the worst may be less by, as a ratio: so far do two runs of one measurement differ.
 _AS_GOOD = 0.995
+#: So unlikely must it be that gains which are no less look so much less.
+_SURE = 0.05
 
 
 @dataclass(frozen=True)
@@ -65,18 +67,28 @@ def judged(new: Predictor, old: Predictor, samples: Sequence[WorkloadSamples]) -
     frozen = suite(samples)
     found = {name: [plans_of(one, p) for one in frozen] for name, p in (("new", new), ("old", old))}
     mine, theirs = choices(found["new"]), choices(found["old"])
+    gains = [[float(p.gains[choice(p)]) for p in found[name]] for name in ("new", "old")]
     taus = {name: _mean([tau(plans) for plans in plans_]) for name, plans_ in found.items()}
-    return Verdict(mine, theirs, taus["new"], taus["old"], _why_not(mine, theirs))
+    return Verdict(mine, theirs, taus["new"], taus["old"], _why_not(mine, theirs, *gains))
 
 
-def _why_not(new: Choices, old: Choices) -> str:
+def _why_not(
+    new: Choices, old: Choices, new_gains: Sequence[float], old_gains: Sequence[float]
+) -> str:
     if new.slower > old.slower:
         return f"{new.slower} graphs come out slower than 0.98x, where it was {old.slower}"
     if new.slower and new.worst < old.worst * _AS_GOOD:
         return f"the worst choice is {new.worst:.2f}x, where it was {old.worst:.2f}x"
-    if new.speedup < old.speedup * _AS_GOOD:
+    if _surely_less(new_gains, old_gains):
         return f"graphs gain {new.speedup:.3f}x on average, where it was {old.speedup:.3f}x"
     return ""
+
+
+def _surely_less(new: Sequence[float], old: Sequence[float]) -> bool:
+    from scipy.stats import wilcoxon
+
+    apart = [mine - theirs for mine, theirs in zip(new, old, strict=True) if mine != theirs]
+    return bool(apart) and float(wilcoxon(apart, alternative="less").pvalue) < _SURE
 
 
 def in_use(device: str, over: Path | None = None) -> Predictor:

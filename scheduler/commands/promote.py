@@ -68,8 +68,8 @@ def promote_command(tools: Callable[[], Promotion]) -> Callable[..., None]:
         """Take a gain model into use, if it is no worse than the one that is.
 
         Both choose among the measured plans of families from which no model learns. The new one is
-        refused if more graphs come out slower by its choices than 0.98x, or one by more, or if graphs gain
-        less. From then on compiles on its device use it; `gain_model=analytic` turns that off.
+        refused if more graphs come out slower by its choices than 0.98x, or one by more, or if graphs
+        surely gain less. From then on compiles on its device use it; `gain_model=analytic` turns that off.
         """
         doing = tools()
         verdict = doing.judge(model, records, samples, over)

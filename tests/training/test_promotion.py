@@ -65,6 +65,12 @@ def test_one_that_gains_less_is_refused(frozen: list[WorkloadSamples]) -> None:
     assert "on average" in found.why
 
 
+def test_one_that_seems_to_gain_less_on_few_graphs_is_not(frozen: list[WorkloadSamples]) -> None:
+    found = promotion.judged(Knows(width=9.0), Knows(), frozen[:3])
+    assert found.new.speedup < found.old.speedup
+    assert found.why == ""
+
+
 def test_without_the_suite_nothing_is_judged() -> None:
     known = [one for one in samples(6) if not is_sealed(one.family)]
     with pytest.raises(WorkloadError, match="passwright collect"):
