@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.resources
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from passwright.scheduler.device_store import cache_home
@@ -15,9 +16,10 @@ CONFIG = "config.json"
 
 def find(device: str) -> Path | None:
     """The folder of the model for the device of this name: the user's own first."""
-    for place in (promoted(device), shipped(device)):
-        if (place / CONFIG).is_file():
-            return place
+    for where in (promoted, shipped):
+        with suppress(RuntimeError):  # no home directory
+            if (where(device) / CONFIG).is_file():
+                return where(device)
     return None
 
 

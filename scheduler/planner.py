@@ -194,11 +194,14 @@ class Planner:
 
     def _leave_out_losers(self) -> None:
         """A step that loses, and opened the way to too little, is undone; those after it are done again,
-        as far as they find their places without it."""
+        as far as they find their places without it, and as long as there is time."""
+        if not self.model.independent:
+            return  # such steps are parts of ways, which were chosen as a whole
         for number in reversed(range(len(self._done))):
             step = self._done[number].step
-            # What a way consists of was chosen as a whole, and clean-up is free.
-            if not self.model.independent or step.gain.mean >= 0 or step.pattern == CleanUp.name():
+            if self._late():
+                return
+            if step.gain.mean >= 0 or step.pattern == CleanUp.name():
                 continue
             later = [done.step for done in self._done[number + 1 :]]
             with_it = self._surely()

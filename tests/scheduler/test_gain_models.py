@@ -118,6 +118,18 @@ def test_a_learned_model_sees_the_figures_it_learned_from(
     assert found.device == known
 
 
+def test_who_has_no_home_gets_the_one_that_comes_with_the_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def homeless(path: Path) -> Path:
+        raise RuntimeError("no home directory")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    assert REAL_FIND("NVIDIA H200") == model_store.shipped("NVIDIA H200")
+    assert REAL_FIND("an abacus") is None
+
+
 def test_folders_are_named_after_devices() -> None:
     assert model_store.slug("NVIDIA H200") == "nvidia-h200"
     assert model_store.slug("AMD EPYC AVX512, 1 threads") == "amd-epyc-avx512"

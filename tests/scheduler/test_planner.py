@@ -19,7 +19,7 @@ from passwright.passes.table import PatternTable
 from passwright.passes.testing import capture, text
 from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Interval, Prediction
 from passwright.scheduler.inductor import clone_for_compile
-from passwright.scheduler.plan import Plan
+from passwright.scheduler.plan import CUT_SHORT, Plan
 from passwright.scheduler.planner import Planner
 from passwright.scheduler.settings import Settings
 
@@ -376,6 +376,23 @@ def test_one_whose_promise_is_not_kept_is_left_out_of_the_middle(chains: fx.Grap
     assert patterns_of(plan) == ["exp_to_log", "exp_to_log"]
     [left] = {item.reason for item in plan.left if item.label.startswith("tanh_to_sin")}
     assert left == "what it prepared is not worth it"
+
+
+def test_when_time_is_up_nothing_is_done_over(chains: fx.GraphModule) -> None:
+    now = [0.0]
+    gains = by_pattern(tanh_to_sin=opens(-0.2, 0.3), sin_to_cos=-0.1, exp_to_log=0.2)
+
+    def say(candidate: Candidate) -> Any:
+        if candidate.pattern.name() == "sin_to_cos":  # the opener was taken by now
+            now[0] = 1e9
+        return gains(candidate)
+
+    rewriter = Rewriter(GraphView(clone_for_compile(chains).graph), PatternTable(PATTERNS))
+    model = SaysApart(say)
+    plan = Planner(rewriter, model, Settings(), training=False, clock=lambda: now[0]).plan()
+    assert plan.stopped == CUT_SHORT
+    assert "tanh_to_sin" in patterns_of(plan)
+    assert "sin_to_cos" in model.asked[-1]
 
 
 def test_likely_steps_are_taken_if_together_they_are_sure(chains: fx.GraphModule) -> None:
