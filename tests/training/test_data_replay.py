@@ -150,7 +150,7 @@ def test_graphs_are_as_they_were_on_a_gpu(model: str) -> None:
     on the CPU wherever it is, the other names its device."""
     package = {"rechub": "torch_rechub", "deepctr": "deepctr_torch"}[model[4:].split("/")[0]]
     if importlib.util.find_spec(package) is None:
-        pytest.skip("needs the public models: make setup EXTRAS=dev,zoo")
+        pytest.skip("the public models are not installed: pip install 'passwright[zoo]'")
     file = resources.files("passwright.data") / "reports" / "bench-h200.json"
     rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
     [row] = [row for row in rows if row["model"] == model and not row["train"]]

@@ -29,7 +29,7 @@ NAME = (
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(
     importlib.util.find_spec("deepctr_torch") is None,
-    reason="needs the public models: make setup EXTRAS=dev,zoo",
+    reason="the public models are not installed: pip install 'passwright[zoo]'",
 )
 def test_gradients_are_right_though_the_batch_may_be_written_over() -> None:
     """An H200 said that they were off by more than their size; so they are on a CPU, if given away."""
