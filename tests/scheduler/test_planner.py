@@ -379,20 +379,23 @@ def test_one_whose_promise_is_not_kept_is_left_out_of_the_middle(chains: fx.Grap
 
 
 def test_when_time_is_up_nothing_is_done_over(chains: fx.GraphModule) -> None:
-    now = [0.0]
-    gains = by_pattern(tanh_to_sin=opens(-0.2, 0.3), sin_to_cos=-0.1, exp_to_log=0.2)
+    now, opened = [0.0], [0]
+    gains = by_pattern(tanh_to_sin=opens(-0.2, 0.3), sin_to_cos=-0.1, exp_to_log=opens(0.5, 0.25))
 
     def say(candidate: Candidate) -> Any:
-        if candidate.pattern.name() == "sin_to_cos":  # the opener was taken by now
+        opened[0] += candidate.pattern.name() == "sin_to_cos"
+        if opened[0] == 3:  # both openers were taken, and what follows is predicted
             now[0] = 1e9
         return gains(candidate)
 
-    rewriter = Rewriter(GraphView(clone_for_compile(chains).graph), PatternTable(PATTERNS))
-    model = SaysApart(say)
-    plan = Planner(rewriter, model, Settings(), training=False, clock=lambda: now[0]).plan()
-    assert plan.stopped == CUT_SHORT
-    assert "tanh_to_sin" in patterns_of(plan)
-    assert "sin_to_cos" in model.asked[-1]
+    def planned_by(clock: Callable[[], float]) -> Plan:
+        rewriter = Rewriter(GraphView(clone_for_compile(chains).graph), PatternTable(PATTERNS))
+        return Planner(rewriter, SaysApart(say), Settings(), training=False, clock=clock).plan()
+
+    late = planned_by(lambda: now[0])
+    assert late.stopped == CUT_SHORT
+    assert patterns_of(late) == ["tanh_to_sin", "tanh_to_sin", "exp_to_log", "exp_to_log"]
+    assert patterns_of(planned_by(lambda: 0.0)) == ["exp_to_log", "exp_to_log"]
 
 
 def test_likely_steps_are_taken_if_together_they_are_sure(chains: fx.GraphModule) -> None:
