@@ -1,28 +1,41 @@
 """What holds for all tests: nothing that a machine keeps for its user, and no shipped gain model unless a
-test asks for it, so that plans are the same on every machine."""
+file of tests asks for it, so that plans are the same on every machine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from passwright.scheduler import gain_models
 
-
-@pytest.fixture(scope="session")
-def _empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+#: Marks a whole file: `pytestmark = pytest.mark.shipped_models`.
+_SHIPPED = "shipped_models"
 
 
-@pytest.fixture(autouse=True)
-def _alike_everywhere(request: pytest.FixtureRequest, _empty_home: Path) -> Iterator[None]:
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     # Not the tests' own `monkeypatch`, which they may undo.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("XDG_CACHE_HOME", str(_empty_home))
-        if "shipped_models" not in request.keywords:
+        patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+# Of a file and not of a test: a file's own fixtures, which its tests share, plan before its first test.
+@pytest.fixture(scope="module", autouse=True)
+def _no_shipped_model(request: pytest.FixtureRequest, _nothing_kept: None) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        if request.node.get_closest_marker(_SHIPPED) is None:
             # Of processes that a test starts, too.
             patched.setenv("PASSWRIGHT_GAIN_MODEL", gain_models.ANALYTIC)
             patched.setattr(gain_models.model_store, "find", lambda _: None)
         yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        marked = [node for node, _ in item.iter_markers_with_node(_SHIPPED)]
+        if marked and not any(isinstance(node, pytest.Module) for node in marked):
+            raise pytest.UsageError(
+                f"{item.nodeid}: '{_SHIPPED}' marks whole files, by `pytestmark`"
+            )
