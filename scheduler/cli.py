@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from passwright.scheduler.commands.bench import bench_command
 from passwright.scheduler.commands.collect import Collecting, collect_command
 from passwright.scheduler.commands.console import CommandGroup
 from passwright.scheduler.commands.data import Tools, data_app
+from passwright.scheduler.commands.headroom import headroom_command
 from passwright.scheduler.commands.options import (
     Batch,
     Device,
@@ -290,21 +290,21 @@ def demo(
     raise typer.Exit(run.demo(request, json_file=json_file, markdown=markdown))
 
 
-def _benching() -> Any:
-    from passwright.training import bench
+def _headroom() -> Any:
+    from passwright.training.headroom import run as headroom
 
-    return bench
+    return headroom
 
 
 app.command(
-    "bench",
+    "headroom",
     epilog=examples(
-        "passwright bench own:norm_branches --mode infer",
-        "passwright bench zoo:rechub/MMOE --batch 2048 --search-seconds 900 --json mmoe.json",
-        "passwright bench --time-limit 580 --json bench.json --resume  (again and again)",
-        "passwright bench --from bench.json --markdown",
+        "passwright headroom own:norm_branches --mode infer",
+        "passwright headroom zoo:rechub/MMOE --batch 2048 --search-seconds 900 --json mmoe.json",
+        "passwright headroom --time-limit 580 --json headroom.json --resume  (again and again)",
+        "passwright headroom --from headroom.json --markdown",
     ),
-)(bench_command(_benching))
+)(headroom_command(_headroom))
 
 
 def _collecting() -> Collecting:

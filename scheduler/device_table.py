@@ -147,7 +147,7 @@ GPU_REACHED_TENSOR, GPU_REACHED_VECTOR = 790 / 989, 49 / 67
 GPU_FILL = {"fp64": 1800, "fp32": 1800, "tf32": 6000, "bf16": 2600, "fp16": 2600}
 GPU_SPLIT_LAUNCHES = 5 / 3
 #: One block of attention (up to 64 queries of one head) on one multiprocessor, however little it has to
-#: do, in 32 and in 16 bits. Measured on an H200 in FTTransformer (data/reports/bench-h200.json: batch
+#: do, in 32 and in 16 bits. Measured on an H200 in FTTransformer (data/reports/headroom-h200.json: batch
 #: 2048, 8 heads of 40 tokens of width 16): fused attention takes 250 us more in three layers than
 #: products and softmax, which move 0.4 GB a layer. In 16 bits: estimated.
 GPU_ATTENTION_BLOCK = {4: 1.5e-6, 2: 0.75e-6}

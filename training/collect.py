@@ -1,7 +1,7 @@
 """Collects measured plans: proposes, compiles in many processes, measures one at a time, and keeps it all.
 
 Policy only: what is asked next, and what becomes of an answer. `collect_worker` does the work,
-`bench_pool` keeps the workers, `store` the records. A plan that takes its process down, hangs or fills the
+`pool` keeps the workers, `store` the records. A plan that takes its process down, hangs or fills the
 memory ends as
 one censored record, and the others that were asked for with it are measured without it.
 """
@@ -19,10 +19,10 @@ from pathlib import Path
 import torch
 
 from passwright.scheduler.commands.console import Reporter
-from passwright.training.bench_pool import Hand, Pool
 from passwright.training.collect_worker import censored, doing
 from passwright.training.measure import DEFAULT, stamp
 from passwright.training.model_plan import ModelPlan
+from passwright.training.pool import Hand, Pool
 from passwright.training.processes import Worker
 from passwright.training.records import Record, Status
 from passwright.training.store import Store

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from passwright.training.bench_pool import Hand, Pool
 from passwright.training.collect_worker import censored, work
 from passwright.training.model_plan import ModelPlan
+from passwright.training.pool import Hand, Pool
 from passwright.training.processes import ProcessWorker, Worker, spawning
 from passwright.training.records import Record
 from passwright.training.worker import Question, Seat

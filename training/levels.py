@@ -32,11 +32,11 @@ from passwright.scheduler.commands.models import pick_device
 from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import torch_versions
 from passwright.scheduler.toolchain import own_version
-from passwright.training.bench import MODELS, launcher
-from passwright.training.bench_final import DEFAULT
-from passwright.training.bench_pool import Pool
-from passwright.training.bench_worker import Task
+from passwright.training.headroom.final import DEFAULT
+from passwright.training.headroom.run import MODELS, launcher
+from passwright.training.headroom.worker import Task
 from passwright.training.levels_table import markdown
+from passwright.training.pool import Pool
 from passwright.training.worker import Question, Seat
 from passwright.training.workloads import find, names
 

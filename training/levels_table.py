@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from passwright.scheduler.choice_gains import Measured
-from passwright.training.bench_final import DEFAULT
+from passwright.training.headroom.final import DEFAULT
 
 Report = Mapping[str, Any]
 Row = Mapping[str, Any]

@@ -37,7 +37,7 @@ from passwright.scheduler.inductor import (
 from passwright.scheduler.kernel_counts import capture_kernels
 from passwright.scheduler.plan import Plan
 from passwright.scheduler.toolchain import gpu_driver, own_version
-from passwright.training.bench_lock import OwnDevice, Turns
+from passwright.training.device_lock import OwnDevice, Turns
 from passwright.training.late_tuning import padded_alike, timed_alone, tuned_by_replays
 from passwright.training.model_plan import NOTHING, ModelPlan, applied
 from passwright.training.plan_text import graphs_key, plan_key

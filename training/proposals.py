@@ -31,7 +31,7 @@ from passwright.scheduler.inductor import clone_for_compile
 from passwright.scheduler.optimize import Scheduler
 from passwright.scheduler.plan import Plan, Step
 from passwright.scheduler.settings import Settings
-from passwright.training.bench_macros import CLEAN_UP, Macro, Macros, open_macros
+from passwright.training.macros import CLEAN_UP, Macro, Macros, open_macros
 from passwright.training.model_plan import ModelPlan, fingerprints, settled
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ A table stands between `<!-- KIND FILE -->` and `<!-- end -->`, where FILE, besi
 what a command wrote. So no number in it is typed by hand.
 
     table FILE       of `passwright demo --json FILE`
-    bench FILE       of `passwright bench --json FILE`, with its notes
+    headroom FILE    of `passwright headroom --json FILE`, with its notes
     levels FILE      of `python -m passwright.training.levels --json FILE`
     summary FILE     its geometric means alone
     groups FILE      of `python -m passwright.training.grouping_sweep FILE`
@@ -49,10 +49,10 @@ def _demo(file: Path) -> str:
     return markdown(load(file)).strip()
 
 
-def _bench(file: Path) -> str:
-    from passwright.training import bench_report, bench_table
+def _headroom(file: Path) -> str:
+    from passwright.training.headroom import report, table
 
-    return f"\n{bench_table.markdown(bench_report.load(file)).strip()}\n"
+    return f"\n{table.markdown(report.load(file)).strip()}\n"
 
 
 def _levels(file: Path) -> str:
@@ -149,7 +149,7 @@ def _choices(_: Path) -> str:
 
 _WRITERS: Mapping[str, Callable[[Path], str]] = {
     "table": _demo,
-    "bench": _bench,
+    "headroom": _headroom,
     "levels": _levels,
     "summary": _summary,
     "groups": _groups,

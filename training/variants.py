@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from passwright.scheduler.inductor import cold_cache, many_compiles
 from passwright.scheduler.timing import Comparison, compare, peak_memory
-from passwright.training.bench_lock import Turns
-from passwright.training.bench_worker import Model
+from passwright.training.device_lock import Turns
+from passwright.training.headroom.worker import Model
 from passwright.training.judge import Judge
 from passwright.training.late_tuning import tuning_put_off
 from passwright.training.worker import free, is_unusable

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from passwright.training.bench_lock import DeviceLock
+from passwright.training.device_lock import DeviceLock
 from passwright.training.processes import end_with_parent, into_log, warm_up
 
 if TYPE_CHECKING:

@@ -151,7 +151,7 @@ def test_graphs_are_as_they_were_on_a_gpu(model: str) -> None:
     package = {"rechub": "torch_rechub", "deepctr": "deepctr_torch"}[model[4:].split("/")[0]]
     if importlib.util.find_spec(package) is None:
         pytest.skip("the public models are not installed: pip install 'passwright[zoo]'")
-    file = resources.files("passwright.data") / "reports" / "bench-h200.json"
+    file = resources.files("passwright.data") / "reports" / "headroom-h200.json"
     rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
     [row] = [row for row in rows if row["model"] == model and not row["train"]]
 

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from passwright.training import levels
-from passwright.training.bench_worker import Task
+from passwright.training.headroom.worker import Task
 from passwright.training.levels import (
     DEFAULT,
     THREE,

@@ -40,9 +40,9 @@ def test_what_is_marked_for_others_is_left_alone() -> None:
     assert with_tables(text, ROOT) == text
 
 
-def test_the_bench_is_the_committed_one() -> None:
+def test_the_headroom_is_the_committed_one() -> None:
     text = (ROOT / "docs" / "headroom.md").read_text(encoding="utf-8")
-    assert text.count("<!-- bench ") == 1
+    assert text.count("<!-- headroom ") == 1
     assert with_tables(text, ROOT / "docs") == text
 
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from passwright.scheduler.commands.models import Subject
 from passwright.training import variants
-from passwright.training.bench_lock import DeviceLock, OwnDevice
-from passwright.training.bench_worker import Model, Task
+from passwright.training.device_lock import DeviceLock, OwnDevice
+from passwright.training.headroom.worker import Model, Task
 
 
 @pytest.mark.parametrize("measures", [False, True])

@@ -1,6 +1,6 @@
 """The search problem of a real model: sequences of macros, measured by worker processes.
 
-A macro is a pattern everywhere (`bench_macros.Macro`); `plan` is what the planner would do. Sequences that
+A macro is a pattern everywhere (`macros.Macro`); `plan` is what the planner would do. Sequences that
 make the same graphs are measured once, whatever their order: that, and not a rule about which macros
 commute, tells equal ones, since whether two macros commute depends on what was done before.
 """
@@ -21,8 +21,8 @@ from passwright.passes.table import default_table
 from passwright.scheduler.device import DeviceDescriptor
 from passwright.scheduler.inductor import clone_for_compile
 from passwright.scheduler.plan import Plan
-from passwright.training.bench_macros import CLEAN_UP, Macro, Macros, open_macros
 from passwright.training.farm import Farm
+from passwright.training.macros import CLEAN_UP, Macro, Macros, open_macros
 from passwright.training.model_plan import ModelPlan, settled
 from passwright.training.proposals import Graphs, foretold, planned
 from passwright.training.records import Record

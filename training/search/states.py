@@ -20,7 +20,7 @@ from passwright.passes.errors import IllegalRewrite
 from passwright.passes.table import default_table
 from passwright.scheduler.gain import Interval
 from passwright.scheduler.inductor import clone_for_compile
-from passwright.training.bench_macros import CLEAN_UP, Macro, apply_macro, open_macros
+from passwright.training.macros import CLEAN_UP, Macro, apply_macro, open_macros
 from passwright.training.model_plan import ModelPlan, applied, fingerprints
 from passwright.training.plan_text import graphs_key
 from passwright.training.proposals import Graphs, foretold

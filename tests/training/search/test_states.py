@@ -11,7 +11,7 @@ import torch
 
 from passwright.passes.table import default_table
 from passwright.scheduler.device import describe_gpu
-from passwright.training.bench_macros import CLEAN_UP, open_macros
+from passwright.training.macros import CLEAN_UP, open_macros
 from passwright.training.model_plan import ModelPlan
 from passwright.training.proposals import Graphs
 from passwright.training.search import states as module_states

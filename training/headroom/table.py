@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from passwright.scheduler.comparison import Gain
-from passwright.training.bench_bound import sentence
-from passwright.training.bench_final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
-from passwright.training.bench_report import Report, Row, geometric_mean
 from passwright.training.demo_report import State
 from passwright.training.demo_table import speedup, verdict_text
+from passwright.training.headroom.bound import sentence
+from passwright.training.headroom.final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
+from passwright.training.headroom.report import Report, Row, geometric_mean
 
 COLUMNS = (
     "model",

@@ -26,7 +26,9 @@ from passwright.scheduler.inductor import clone_for_compile
 from passwright.scheduler.optimize import Scheduler
 from passwright.scheduler.plan import Plan
 from passwright.scheduler.settings import Settings
-from passwright.training.bench_macros import (
+from passwright.training.headroom.greedy import Proposal
+from passwright.training.headroom.worker import Task
+from passwright.training.macros import (
     CLEAN_UP,
     NOTHING,
     PLANNED,
@@ -36,8 +38,6 @@ from passwright.training.bench_macros import (
     apply_state,
     open_macros,
 )
-from passwright.training.bench_worker import Task
-from passwright.training.greedy import Proposal
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""`passwright bench`: how much faster can the patterns make a model, by measurement?
+"""`passwright headroom`: how much faster can the patterns make a model, by measurement?
 
 For each model and mode a search over macros (`greedy`), several at the same time, all compiles in
 worker processes; then default and ours, each with and without combo kernels, in one comparison.
@@ -25,16 +25,17 @@ from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import torch_versions
 from passwright.scheduler.optimize import code_version
 from passwright.scheduler.toolchain import own_version
-from passwright.training import bench_table, workloads
-from passwright.training.bench_pool import Hand, Pool
-from passwright.training.bench_report import Report, Row, load, save
-from passwright.training.bench_runs import Run
-from passwright.training.bench_worker import Task, work
+from passwright.training import workloads
 from passwright.training.demo_report import State as RowState
+from passwright.training.headroom import table
+from passwright.training.headroom.report import Report, Row, load, save
+from passwright.training.headroom.runs import Run
+from passwright.training.headroom.worker import Task, work
+from passwright.training.pool import Hand, Pool
 from passwright.training.processes import ProcessWorker, Worker, cores, spawning
 from passwright.training.worker import Seat
 
-__all__ = ["MODELS", "Request", "bench", "load", "show"]
+__all__ = ["MODELS", "Request", "headroom", "load", "show"]
 
 MODELS = (
     "zoo:rechub/MMOE",
@@ -120,12 +121,12 @@ def _known(name: str) -> str:
 class Listener(Protocol):
     """Who is told how it goes."""
 
-    def row(self, bench: Bench, row: Row) -> None: ...
+    def row(self, search: Headroom, row: Row) -> None: ...
 
-    def now_and_then(self, bench: Bench) -> None: ...
+    def now_and_then(self, search: Headroom) -> None: ...
 
 
-class Bench:
+class Headroom:
     """All runs of one benchmark, and the loop that keeps the workers busy."""
 
     def __init__(
@@ -224,7 +225,7 @@ class Bench:
             time.sleep(0.01)
 
 
-def bench(
+def headroom(
     request: Request, *, json_file: Path | None, resume: bool = False, markdown: bool = False
 ) -> int:
     """Runs, prints the table and writes the file after each row. The exit code is 130 after Ctrl-C, 1
@@ -236,7 +237,7 @@ def bench(
     show(report, markdown=markdown)
     if interrupted:
         return INTERRUPTED
-    wrong = any(bench_table.is_wrong(r) or bench_table.wrong_states(r) for r in report.rows)
+    wrong = any(table.is_wrong(r) or table.wrong_states(r) for r in report.rows)
     return int(wrong or any(row.state is RowState.FAILED for row in report.rows))
 
 
@@ -252,7 +253,7 @@ def run(
     why = TIME_LIMIT
     with (
         tempfile.TemporaryDirectory(
-            prefix="passwright-bench-", ignore_cleanup_errors=True
+            prefix="passwright-headroom-", ignore_cleanup_errors=True
         ) as place,
         progress(len(request.tasks)) as reporter,
     ):
@@ -260,7 +261,7 @@ def run(
         seats = [Seat(place, n, str(request.device), threads) for n in range(request.jobs)]
 
         pool = Pool(seats, launch or launcher())
-        found = Bench(request, pool, earlier or {}, _Teller(reporter, request, start, json_file))
+        found = Headroom(request, pool, earlier or {}, _Teller(reporter, request, start, json_file))
         try:
             found.run()
         except KeyboardInterrupt:
@@ -276,9 +277,9 @@ def show(report: Report, *, markdown: bool) -> None:
     if markdown:
         import typer
 
-        typer.echo(bench_table.markdown(report), nl=False)
+        typer.echo(table.markdown(report), nl=False)
     else:
-        bench_table.show(report)
+        table.show(report)
 
 
 @dataclass(frozen=True)
@@ -290,20 +291,20 @@ class _Teller:
     start: float
     json_file: Path | None
 
-    def row(self, bench: Bench, row: Row) -> None:
-        self.reporter.finished(f"{row.title}: {bench_table.summary(row)}")
-        self._save(bench)
+    def row(self, search: Headroom, row: Row) -> None:
+        self.reporter.finished(f"{row.title}: {table.summary(row)}")
+        self._save(search)
 
-    def now_and_then(self, bench: Bench) -> None:
-        self.reporter.working_on(bench.doing())
+    def now_and_then(self, search: Headroom) -> None:
+        self.reporter.working_on(search.doing())
         if not sys.stderr.isatty():
-            say(bench.doing())
-        self._save(bench)
+            say(search.doing())
+        self._save(search)
 
-    def _save(self, bench: Bench) -> None:
+    def _save(self, search: Headroom) -> None:
         if self.json_file is not None:
             seconds = time.monotonic() - self.start
-            save(_report(self.request, bench.rows(), seconds), self.json_file)
+            save(_report(self.request, search.rows(), seconds), self.json_file)
 
 
 def launcher() -> Callable[[Seat], Worker]:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from passwright.scheduler.plan import Plan
-from passwright.training.bench_final import DEFAULT, OURS, OURS_COMBO
-from passwright.training.bench_macros import NOTHING, State
-from passwright.training.bench_report import Row
-from passwright.training.bench_worker import Task
 from passwright.training.demo_report import State as RowState
 from passwright.training.demo_table import verdict_text
-from passwright.training.greedy import Expand, Greedy, Proposal, Trial, Try
+from passwright.training.headroom.final import DEFAULT, OURS, OURS_COMBO
+from passwright.training.headroom.greedy import Expand, Greedy, Proposal, Trial, Try
+from passwright.training.headroom.report import Row
+from passwright.training.headroom.worker import Task
+from passwright.training.macros import NOTHING, State
 from passwright.training.worker import Question
 
 #: Seconds that an answer may take at most, and beyond the end of the search.

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from passwright.scheduler.plan import Plan
-from passwright.training.bench_bound import profile
-from passwright.training.bench_macros import NOTHING, State
-from passwright.training.bench_propose import rewritten
-from passwright.training.bench_worker import Model
+from passwright.training.headroom.bound import profile
+from passwright.training.headroom.propose import rewritten
+from passwright.training.headroom.worker import Model
+from passwright.training.macros import NOTHING, State
 from passwright.training.variants import Facts, Maker, compared, of_model
 
 DEFAULT, DEFAULT_COMBO = "default", "default + combo"

@@ -9,10 +9,10 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from passwright.training.bench_final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
-from passwright.training.bench_macros import NOTHING, Macro, State
-from passwright.training.bench_worker import Task
-from passwright.training.greedy import Proposal, Trial
+from passwright.training.headroom.final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
+from passwright.training.headroom.greedy import Proposal, Trial
+from passwright.training.headroom.worker import Task
+from passwright.training.macros import NOTHING, Macro, State
 from passwright.training.worker import Question, Seat
 
 BATCHED = State((Macro("batch_linears"),))
@@ -130,7 +130,7 @@ class FakeWorker:
 
 
 class FakeModels:
-    """A world of models for `bench.run`: `launch` starts workers that answer from it."""
+    """A world of models for `headroom.run`: `launch` starts workers that answer from it."""
 
     def __init__(self, **special: Callable[[Question], Any]) -> None:
         self.workers: list[FakeWorker] = []

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from passwright.training.bench_macros import NOTHING, PLANNED, State
+from passwright.training.macros import NOTHING, PLANNED, State
 
 #: A state must be faster by this factor to take the place of the best.
 BETTER = 1.01

@@ -1,4 +1,4 @@
-"""`passwright bench`: search by measurement on public models, against default compile."""
+"""`passwright headroom`: search by measurement on public models, against default compile."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import typer
 from passwright.scheduler.commands.options import Batch, Device, Seed
 
 
-def bench_command(tools: Callable[[], Any]) -> Callable[..., None]:
-    """The command; `tools` imports who does the work, `passwright.training.bench`."""
+def headroom_command(tools: Callable[[], Any]) -> Callable[..., None]:
+    """The command; `tools` imports who does the work, `passwright.training.headroom.run`."""
 
-    def bench(
+    def headroom(
         models: Annotated[
             list[str] | None,
             typer.Argument(
@@ -89,6 +89,8 @@ def bench_command(tools: Callable[[], Any]) -> Callable[..., None]:
             fold=fold,
             precision=precision,
         )
-        raise typer.Exit(run.bench(request, json_file=json_file, resume=resume, markdown=markdown))
+        raise typer.Exit(
+            run.headroom(request, json_file=json_file, resume=resume, markdown=markdown)
+        )
 
-    return bench
+    return headroom

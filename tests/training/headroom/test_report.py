@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_runs import BATCHED, SECONDS, final, trial
+from headroom_runs import BATCHED, SECONDS, final, trial
 from typer.testing import CliRunner
 
 from passwright.passes.errors import WorkloadError
 from passwright.scheduler import cli
 from passwright.scheduler.plan import Plan
-from passwright.training import bench_table
-from passwright.training.bench_bound import KINDS, kind_of, sentence, summed
-from passwright.training.bench_final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
-from passwright.training.bench_report import Report, Row, geometric_mean, load, save
 from passwright.training.demo_report import State
+from passwright.training.headroom import table
+from passwright.training.headroom.bound import KINDS, kind_of, sentence, summed
+from passwright.training.headroom.final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
+from passwright.training.headroom.report import Report, Row, geometric_mean, load, save
 
 
 def row(**changes: Any) -> Row:
@@ -51,7 +51,7 @@ def report(*rows: Row) -> Report:
 
 
 def cells(shown: Row) -> dict[str, str]:
-    return dict(zip(bench_table.COLUMNS, bench_table.cells(shown), strict=True))
+    return dict(zip(table.COLUMNS, table.cells(shown), strict=True))
 
 
 def test_a_row_shows_all_four_and_the_ratios() -> None:
@@ -87,7 +87,7 @@ def test_where_nothing_was_better_ours_is_default() -> None:
     assert shown["ours + combo"] == shown["default + combo"]
     assert shown["best over best"] == "1.00x [1.00, 1.00]"
     assert shown["agrees"] == "yes"
-    assert "own:a infer, ours: nothing (0 steps)" in bench_table.plans(report(same))
+    assert "own:a infer, ours: nothing (0 steps)" in table.plans(report(same))
 
 
 def test_a_variant_that_failed_says_why() -> None:
@@ -104,7 +104,7 @@ def test_rows_that_were_not_measured_say_why() -> None:
     failed = Row("own:a", True, None, State.FAILED, "RuntimeError: no")
     assert cells(failed)["over default, 95 %"] == "failed: RuntimeError: no"
     assert cells(failed)["tried"] == "0 of more"
-    assert bench_table.summary(failed) == "failed: RuntimeError: no"
+    assert table.summary(failed) == "failed: RuntimeError: no"
     late = row(state=State.NOT_RUN, why="time limit", final=None, complete=False)
     assert cells(late)["over default, 95 %"] == "not run: time limit (2.00x in the search)"
     assert cells(late)["tried"] == "3 of more"
@@ -112,21 +112,21 @@ def test_rows_that_were_not_measured_say_why() -> None:
 
 def test_a_wrong_row_is_named_and_not_counted() -> None:
     wrong = row(final=final(wrong=OURS_COMBO))
-    assert bench_table.is_wrong(wrong)
+    assert table.is_wrong(wrong)
     assert cells(wrong)["agrees"].startswith("NO: output 0")
-    notes = bench_table.notes(report(wrong, row()))
+    notes = table.notes(report(wrong, row()))
     assert any(note.startswith("Geometric mean of 1, all: 2.00x best over best") for note in notes)
     left_out = row(trials=(trial(BATCHED, None, why="wrong: output 0 is off"),))
-    assert not bench_table.is_wrong(left_out)
-    [line] = bench_table.wrong_states(left_out)
+    assert not table.is_wrong(left_out)
+    [line] = table.wrong_states(left_out)
     assert line == "own:a infer: batch_linears is wrong: output 0 is off"
-    assert line in bench_table.notes(report(left_out))
+    assert line in table.notes(report(left_out))
 
 
 def test_means_by_mode() -> None:
     double = row()
     same = row(train=True, final=final({DEFAULT: 8e-3, DEFAULT_COMBO: 6e-3}))
-    notes = bench_table.notes(report(double, same))
+    notes = table.notes(report(double, same))
     assert notes[0] == (
         "Geometric mean of 1, inference: 2.00x best over best, 2.67x over default,"
         " 2.00x over default + combo."
@@ -137,9 +137,9 @@ def test_means_by_mode() -> None:
 
 def test_modest_rows_say_what_bounds_them() -> None:
     fast = row()
-    assert bench_table.bound(fast) == ""
+    assert table.bound(fast) == ""
     modest = row(final=final(SECONDS | {OURS: 5.9e-3, OURS_COMBO: 5.8e-3}))
-    said = bench_table.bound(modest)
+    said = table.bound(modest)
     assert said.startswith("5820 us a call; the cost model expects 4000 us: arithmetic 50%")
     events = [("sm90_xmma_gemm", 10, 9000.0), ("triton_poi_fused_cat_3", 40, 1000.0)]
     profiled = row(
@@ -147,7 +147,7 @@ def test_modest_rows_say_what_bounds_them() -> None:
         | {"profiled": OURS_COMBO}
     )
     del profiled.final["measured"]["timings"][OURS]  # type: ignore[index]
-    said = bench_table.bound(profiled)
+    said = table.bound(profiled)
     assert "GEMM 1800 us in 2, pointwise 200 us in 8 launches, 3820 us between kernels" in said
 
 
@@ -174,7 +174,7 @@ def test_nothing_known_is_said_briefly() -> None:
 
 
 def test_a_report_survives_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "bench.json"
+    path = tmp_path / "headroom.json"
     found = report(row(), Row("own:b", True, None, State.NOT_RUN, "time limit"))
     save(found, path)
     again = load(path)
@@ -187,18 +187,18 @@ def test_a_report_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_the_table_is_printed_again_from_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "bench.json"
+    path = tmp_path / "headroom.json"
     save(report(row()), path)
 
     def printed(*options: str) -> str:
-        arguments = ["bench", "--from", str(path), *options]
+        arguments = ["headroom", "--from", str(path), *options]
         result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "220"})
         assert result.exit_code == 0, result.output
         return result.stdout
 
     assert "2.67x [2.67, 2.67]" in printed()
     markdown = printed("--markdown").splitlines()
-    assert markdown[0] == "| " + " | ".join(bench_table.COLUMNS) + " |"
+    assert markdown[0] == "| " + " | ".join(table.COLUMNS) + " |"
     assert markdown[2].startswith("| own:a | infer | 8028 (20) |")
     assert any("float32 matmul precision high" in line for line in markdown)
     assert any("ours: batch_linears (1 steps)" in line for line in markdown)
@@ -206,9 +206,9 @@ def test_the_table_is_printed_again_from_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1, "context": "", "rows": [{}]}'])
 def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "bench.json"
+    path = tmp_path / "headroom.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(WorkloadError, match="not written by `passwright bench"):
+    with pytest.raises(WorkloadError, match="not written by `passwright headroom"):
         load(path)
     with pytest.raises(WorkloadError, match="No such file"):
         load(tmp_path / "missing.json")

@@ -18,7 +18,7 @@ from passwright.passes.pattern import Direction, Exactness, Match, Pattern, matc
 from passwright.passes.sketch import Sketch
 from passwright.passes.table import PatternTable, default_table
 from passwright.scheduler.plan import Plan, Step
-from passwright.training.bench_macros import (
+from passwright.training.macros import (
     CLEAN_UP,
     NOTHING,
     PLANNED,

@@ -12,33 +12,33 @@ from typing import Any
 
 import pytest
 import torch
-from bench_runs import BATCHED, WIDENED, FakeModels, FakeWorker, final, proposal, task, trial
+from headroom_runs import BATCHED, WIDENED, FakeModels, FakeWorker, final, proposal, task, trial
 from typer.testing import CliRunner
 
 from passwright.passes.errors import WorkloadError
 from passwright.scheduler import cli
-from passwright.training import bench
-from passwright.training.bench_final import OURS
-from passwright.training.bench_lock import DeviceLock
-from passwright.training.bench_macros import NOTHING
-from passwright.training.bench_pool import Pool
-from passwright.training.bench_report import Row, load
-from passwright.training.bench_worker import Task
 from passwright.training.demo_report import State
+from passwright.training.device_lock import DeviceLock
+from passwright.training.headroom import run as headroom
+from passwright.training.headroom.final import OURS
+from passwright.training.headroom.report import Row, load
+from passwright.training.headroom.worker import Task
+from passwright.training.macros import NOTHING
+from passwright.training.pool import Pool
 from passwright.training.processes import ProcessWorker
 from passwright.training.worker import Question, Seat
 
 CPU = torch.device("cpu")
 
 
-def request(*names: str, **changes: Any) -> bench.Request:
+def request(*names: str, **changes: Any) -> headroom.Request:
     tasks = tuple(task(f"own:{name}") for name in names)
-    plain = bench.Request(tasks, CPU, jobs=2, search_seconds=20.0, time_limit=None)
+    plain = headroom.Request(tasks, CPU, jobs=2, search_seconds=20.0, time_limit=None)
     return replace(plain, **changes)
 
 
-def rows(models: FakeModels, wanted: bench.Request, **known: Any) -> dict[str, Row]:
-    report, interrupted = bench.run(wanted, models.launch, **known)
+def rows(models: FakeModels, wanted: headroom.Request, **known: Any) -> dict[str, Row]:
+    report, interrupted = headroom.run(wanted, models.launch, **known)
     assert not interrupted
     return {row.model.removeprefix("own:"): row for row in report.rows}
 
@@ -158,7 +158,7 @@ def test_several_models_are_searched_at_the_same_time() -> None:
 
 
 def test_an_interrupted_search_is_resumed(tmp_path: Path) -> None:
-    path = tmp_path / "bench.json"
+    path = tmp_path / "headroom.json"
 
     def unfinished(question: Question) -> Any:
         return None if question.kind == "neighbours" else ...
@@ -167,7 +167,7 @@ def test_an_interrupted_search_is_resumed(tmp_path: Path) -> None:
     before = rows(FakeModels(a=unfinished), first, json_file=path)
     assert not before["a"].complete
     assert before["b"].complete
-    earlier = bench._earlier(first, path)
+    earlier = headroom._earlier(first, path)
     assert set(earlier) == set(first.tasks)
     again = FakeModels()
     after = rows(again, request("a", "b"), earlier=earlier)
@@ -181,13 +181,13 @@ def test_an_interrupted_search_is_resumed(tmp_path: Path) -> None:
 
 
 def test_a_file_of_other_code_is_not_resumed(tmp_path: Path) -> None:
-    path = tmp_path / "bench.json"
+    path = tmp_path / "headroom.json"
     rows(FakeModels(), request("a"), json_file=path)
     other = request("a")
     other = replace(other, tasks=(replace(other.tasks[0], precision="high"),))
     with pytest.raises(WorkloadError, match="write to another file"):
-        bench._earlier(other, path)
-    assert bench._earlier(other, tmp_path / "none.json") == {}
+        headroom._earlier(other, path)
+    assert headroom._earlier(other, tmp_path / "none.json") == {}
 
 
 def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,9 +198,9 @@ def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, monkeypatch: pytest.Monk
             raise KeyboardInterrupt
         return models.launch(seat)
 
-    monkeypatch.setattr(bench, "launcher", lambda: launch)
-    path = tmp_path / "bench.json"
-    arguments = ["bench", "own:mmoe", "--device", "cpu", "--jobs", "2", "--json", str(path)]
+    monkeypatch.setattr(headroom, "launcher", lambda: launch)
+    path = tmp_path / "headroom.json"
+    arguments = ["headroom", "own:mmoe", "--device", "cpu", "--jobs", "2", "--json", str(path)]
     # A table in 80 columns breaks the sentence.
     result = CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, arguments)
     assert result.exit_code == 130
@@ -212,8 +212,8 @@ def test_ctrl_c_keeps_what_was_finished(tmp_path: Path, monkeypatch: pytest.Monk
     ("special", "code"), [({}, 0), ({"mmoe": failing("start", {"failed": "no"})}, 1)]
 )
 def test_exit_codes(special: Any, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "launcher", lambda: FakeModels(**special).launch)
-    arguments = ["bench", "own:mmoe", "--mode", "infer", "--device", "cpu"]
+    monkeypatch.setattr(headroom, "launcher", lambda: FakeModels(**special).launch)
+    arguments = ["headroom", "own:mmoe", "--mode", "infer", "--device", "cpu"]
     result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code == code
     assert "[1/1] own:mmoe infer" in result.stderr
@@ -223,25 +223,25 @@ def test_exit_codes(special: Any, code: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_default_models_are_there_in_both_modes() -> None:
-    wanted = bench.Request.of(device=CPU)
-    assert [t.model for t in wanted.tasks] == [*bench.MODELS] * 2
+    wanted = headroom.Request.of(device=CPU)
+    assert [t.model for t in wanted.tasks] == [*headroom.MODELS] * 2
     assert [t.train for t in wanted.tasks] == [False] * 12 + [True] * 12
 
 
 def test_models_by_name() -> None:
-    wanted = bench.Request.of(["rechub:MMOE", "mine.py:make"], mode="train", device=CPU, batch=8)
+    wanted = headroom.Request.of(["rechub:MMOE", "mine.py:make"], mode="train", device=CPU, batch=8)
     assert [(t.model, t.train, t.batch) for t in wanted.tasks] == [
         ("zoo:rechub/MMOE", True, 8),
         ("mine.py:make", True, 8),
     ]
     with pytest.raises(WorkloadError, match="own:split_cat"):
-        bench.Request.of(["own:splitcat"], device=CPU)
+        headroom.Request.of(["own:splitcat"], device=CPU)
     with pytest.raises(WorkloadError, match="it is one of infer, train, both"):
-        bench.Request.of(mode="eval", device=CPU)
+        headroom.Request.of(mode="eval", device=CPU)
 
 
 def test_resume_needs_a_file() -> None:
-    assert CliRunner().invoke(cli.app, ["bench", "own:mmoe", "--resume"]).exit_code == 2
+    assert CliRunner().invoke(cli.app, ["headroom", "own:mmoe", "--resume"]).exit_code == 2
 
 
 # ---- the pool

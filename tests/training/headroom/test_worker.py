@@ -1,4 +1,4 @@
-"""What a worker of the benchmark answers, with eager in place of Inductor; and once with Inductor."""
+"""What a worker answers when headroom is searched, with eager in place of Inductor; once with Inductor."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 
 import pytest
 import torch
-from bench_runs import task
+from headroom_runs import task
 from torch import fx
 from typer.testing import CliRunner
 
 from passwright.scheduler import cli, inductor
 from passwright.scheduler.optimize import Scheduler
-from passwright.training import bench_propose, worker
-from passwright.training.bench_final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
-from passwright.training.bench_macros import CLEAN_UP, NOTHING, PLANNED, Macro, State, apply_macro
-from passwright.training.bench_propose import rewritten
-from passwright.training.bench_report import Row, load
-from passwright.training.bench_worker import Answers, Task, work
+from passwright.training import worker
 from passwright.training.demo_report import State as RowState
-from passwright.training.greedy import Proposal, Trial
+from passwright.training.headroom import propose
+from passwright.training.headroom.final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
+from passwright.training.headroom.greedy import Proposal, Trial
+from passwright.training.headroom.propose import rewritten
+from passwright.training.headroom.report import Row, load
+from passwright.training.headroom.worker import Answers, Task, work
+from passwright.training.macros import CLEAN_UP, NOTHING, PLANNED, Macro, State, apply_macro
 from passwright.training.worker import Question, Seat
 
 BRANCHES = "own:norm_branches?fields=3"
@@ -103,7 +104,7 @@ def test_a_macro_that_fails_is_no_neighbour(
             raise ZeroDivisionError
         return apply_macro(graph, macro, table)
 
-    monkeypatch.setattr(bench_propose, "apply_macro", failing)
+    monkeypatch.setattr(propose, "apply_macro", failing)
     wanted = branches()
     beside = answers.neighbours(wanted, [], NOTHING, 60.0)["proposals"]
     found = {macro.pattern for proposal in beside for macro in proposal.state.macros}
@@ -221,10 +222,10 @@ def test_a_worker_answers_until_it_is_told_to_end(
 @pytest.mark.slow
 @pytest.mark.inductor
 def test_a_tiny_benchmark_from_end_to_end(tmp_path: Path) -> None:
-    path = tmp_path / "bench.json"
+    path = tmp_path / "headroom.json"
     model = ["own:split_cat?fields=4", "--mode", "infer", "--batch", "8", "--device", "cpu"]
     limits = ["--jobs", "1", "--search-seconds", "120", "--time-limit", "280"]
-    arguments = ["bench", *model, *limits, "--json", str(path)]
+    arguments = ["headroom", *model, *limits, "--json", str(path)]
     result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "220"})
     assert result.exit_code == 0, result.output
     (row,) = load(path).rows

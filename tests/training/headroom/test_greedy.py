@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from passwright.training.bench_macros import NOTHING, PLANNED, Macro, State
-from passwright.training.greedy import Expand, Greedy, Proposal, Trial, Try
+from passwright.training.headroom.greedy import Expand, Greedy, Proposal, Trial, Try
+from passwright.training.macros import NOTHING, PLANNED, Macro, State
 
 A, B, C = Macro("a"), Macro("b"), Macro("c")
 ALL = (A, B, C)

@@ -11,11 +11,11 @@ from typing import Any
 
 from passwright.scheduler.comparison import Comparison, Gain, median_interval
 from passwright.scheduler.plan import Plan
-from passwright.training.bench_final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
-from passwright.training.bench_macros import NOTHING, State
 from passwright.training.demo_report import State as RowState
 from passwright.training.demo_report import finite, read, write
-from passwright.training.greedy import Proposal, Trial
+from passwright.training.headroom.final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
+from passwright.training.headroom.greedy import Proposal, Trial
+from passwright.training.macros import NOTHING, State
 
 FORMAT = 1
 _SIDES = ((DEFAULT, DEFAULT_COMBO), (OURS, OURS_COMBO))
@@ -192,4 +192,4 @@ def save(report: Report, path: Path) -> None:
 
 def load(path: Path) -> Report:
     """Reads what `save` wrote. Raises WorkloadError that names the file."""
-    return read(path, Report.from_json, "passwright bench --json")
+    return read(path, Report.from_json, "passwright headroom --json")

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from passwright.scheduler.plan import Plan
-from passwright.training.bench_lock import DeviceLock
-from passwright.training.bench_macros import NOTHING, State
-from passwright.training.greedy import Proposal, Trial
+from passwright.training.device_lock import DeviceLock
+from passwright.training.headroom.greedy import Proposal, Trial
+from passwright.training.macros import NOTHING, State
 from passwright.training.worker import Seat, forget, is_unusable, lock_of, on_device, serve
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Answers:
 
     def start(self, task: Task) -> dict[str, Any]:
         """The planner's plans, and proposals to start from."""
-        from passwright.training.bench_propose import starts
+        from passwright.training.headroom.propose import starts
 
         model = self.model(task)
         plans, proposals = starts(model.captured(), task, self.directory)
@@ -83,7 +83,7 @@ class Answers:
         self, task: Task, plans: Sequence[Plan], of: State, seconds: float
     ) -> dict[str, Any]:
         """The states beside that state, as many as the seconds allow."""
-        from passwright.training.bench_propose import neighbours
+        from passwright.training.headroom.propose import neighbours
 
         found, cut = neighbours(self.model(task).captured(), task, plans, of, seconds)
         return {"proposals": found, "cut": cut}
@@ -123,7 +123,7 @@ class Answers:
         self, task: Task, plans: Sequence[Plan], ours: State, ours_combo: State
     ) -> dict[str, Any]:
         """Default and ours, each with and without combo kernels, in interleaved blocks."""
-        from passwright.training.bench_final import final
+        from passwright.training.headroom.final import final
 
         return final(self.model(task), plans, ours, ours_combo)
 
@@ -236,7 +236,7 @@ class Model:
             eager_backward,
         )
         from passwright.scheduler.kernel_counts import capture_kernels
-        from passwright.training.bench_macros import apply_state
+        from passwright.training.macros import apply_state
 
         steps: list[str] = []
         options = {"combo_kernels": True} if combo else {}

@@ -1,0 +1,1 @@
+"""How much faster the patterns could make a model, whoever chooses among them: search by measurement."""
