@@ -200,6 +200,10 @@ class Rewriter:
             near.update(dict.fromkeys(edge))
             # An input of the graph may have hundreds of users that have nothing to do with the
             # step.
-            through = [n for n in edge if n.op != "placeholder"]
-            edge = [other for n in through for other in (*n.users, *n.all_input_nodes)]
+            further: dict[fx.Node, None] = {}
+            for node in edge:
+                if node.op != "placeholder":
+                    further.update(node.users)
+                    further.update(dict.fromkeys(node.all_input_nodes))
+            edge = [*further]
         return sorted(near)

@@ -30,6 +30,15 @@ from passwright.passes.spec import Spec, static
 #: Ops whose result has the same layout whatever the strides of their inputs are; see
 #: `has_own_layout` for cats.
 _LAYOUT_BARRIERS = (Linear, LayerNorm, Embedding)
+#: Calls that are read as no op, and write new memory row by row whatever the strides of their inputs are.
+_ROW_MAJOR = frozenset(
+    {
+        *(torch.addmm, torch.ops.aten.addmm.default),
+        *(torch.baddbmm, torch.ops.aten.baddbmm.default),
+    }
+)
+#: So do the ops of our own kernels.
+_OWN_NAMESPACE = "passwright"
 _VIEWS = (Split, Unbind, Piece, Permute, Slice, Select)
 #: Make a copy of an input that does not lie in memory as they want it.
 _WANT_ROWS = (Linear, Matmul, Einsum, Convolution, Attention, Reshape, LayerNorm)
@@ -120,4 +129,10 @@ def has_own_layout(graph: GraphView, node: fx.Node) -> bool:
     if isinstance(op, Matmul):
         # A matrix with a batch to its right is multiplied by way of transposes.
         return graph.ndim(op.left) > 2 or graph.ndim(op.right) == 2
+    if op is None:
+        return node.target in _ROW_MAJOR or _is_own_kernel(node.target)
     return isinstance(op, _LAYOUT_BARRIERS)
+
+
+def _is_own_kernel(target: object) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and target.namespace == _OWN_NAMESPACE

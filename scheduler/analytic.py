@@ -21,6 +21,7 @@ from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
 from passwright.passes.matching import Rewriter
 from passwright.passes.pattern import Candidate
+from passwright.passes.spec import parts_of
 from passwright.scheduler.cost import GraphCost
 from passwright.scheduler.device import DeviceDescriptor
 from passwright.scheduler.estimate import Estimate, gain_between
@@ -164,22 +165,26 @@ class AnalyticGainModel(GainModel):
 
 
 def likeness(candidate: Candidate, view: GraphView) -> Hashable:
-    """Equal for candidates that should gain the same: one step of an unrolled loop and the next."""
+    """Equal for candidates that should gain the same: one step of an unrolled loop and the next, one
+    expert and the next. What a parameter is called does not matter."""
     anchor = candidate.match.anchor.node
     around = (*anchor.all_input_nodes, *view.users(anchor))
     return (
         candidate.pattern.name(),
         candidate.match.parameters,
-        len(candidate.match.nodes),
-        tuple((target_name(node), _sizes(view, node)) for node in around),
-        _sizes(view, anchor),
+        tuple(_kind(view, node) for node in candidate.match.nodes),
+        tuple(_kind(view, node) for node in around),
     )
 
 
-def _sizes(view: GraphView, node: fx.Node) -> str:
-    spec = view.any_spec(node)
-    specs = spec if isinstance(spec, tuple) else (spec,)
-    return ",".join(str(part.key()) for part in specs if part is not None)
+def _kind(view: GraphView, node: fx.Node) -> Hashable:
+    """What a node computes, of which sizes."""
+    return view.lasting(node, "kind", lambda: _found_kind(view, node))
+
+
+def _found_kind(view: GraphView, node: fx.Node) -> Hashable:
+    what = target_name(node) if node.op.startswith("call") else node.op
+    return (what, tuple(part.key() for part in parts_of(view.any_spec(node))))
 
 
 def _near(record: Record, rewriter: Rewriter) -> list[fx.Node]:

@@ -12,6 +12,7 @@ from passwright.scheduler.device import DeviceDescriptor
 from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Interval, Prediction
 from passwright.scheduler.predictor import Floats, Predictor
 from passwright.scheduler.sites import Site, SiteReader
+from passwright.scheduler.threads import one_thread
 
 _NOTHING = Interval(0.0, 0.0, 0.0)
 
@@ -50,7 +51,8 @@ class LearnedGainModel(GainModel):
             )
         sites = self._reader.read(rewriter, candidates, self._late if ahead else lambda: False)
         known = [site for site in sites if site is not None and not site.refused]
-        forecast = self.predictor.forecast([site.example for site in known])
+        with one_thread():
+            forecast = self.predictor.forecast([site.example for site in known])
         rows = iter(zip(forecast.gain, forecast.to_go, strict=True))
         return [self._prediction(site, rows, ahead=ahead) for site in sites]
 

@@ -20,6 +20,7 @@ from passwright.passes.errors import IllegalRewrite
 from passwright.passes.matching import CleanUp, Rewriter
 from passwright.passes.pattern import Candidate
 from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Prediction
+from passwright.scheduler.garbage import no_collection
 from passwright.scheduler.plan import CUT_SHORT, LeftOut, Plan, Step, joint_gain
 from passwright.scheduler.settings import Settings
 
@@ -59,6 +60,10 @@ class Planner:
 
     def plan(self) -> Plan:
         """The chosen steps, applied; deterministic unless the time budget ran out."""
+        with no_collection():
+            return self._plan()
+
+    def _plan(self) -> Plan:
         before = _count(self.rewriter)
         self._clean_up_first()
         stopped = self._rounds()

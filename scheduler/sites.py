@@ -6,9 +6,7 @@ one step of an unrolled loop and the next, are rehearsed once (`analytic.likenes
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,6 +29,7 @@ from passwright.scheduler.analytic import likeness
 from passwright.scheduler.device import DeviceDescriptor
 from passwright.scheduler.estimate import Estimate, Seconds, gain_between
 from passwright.scheduler.gain import Interval
+from passwright.scheduler.garbage import no_collection
 from passwright.scheduler.rehearsal_cost import RehearsalCost
 
 
@@ -71,7 +70,7 @@ class SiteReader:
         late: Callable[[], bool] = lambda: False,
     ) -> list[Site | None]:
         """A site for each candidate on the graph as it is, in order; None for those it is too late for."""
-        with _no_collection():
+        with no_collection():
             return self._read(rewriter, candidates, late)
 
     def _read(
@@ -136,20 +135,6 @@ class SiteReader:
                 gain.mean - gain.lower,
             )
         return _Rehearsed(effect, gain)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Rehearsals make many short-lived objects. They would set off a collection of everything that torch
-    holds, which takes a quarter of a second, and of which they are no part."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def figures(device: DeviceDescriptor) -> dict[str, float]:

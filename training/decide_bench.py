@@ -16,8 +16,6 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,6 +37,7 @@ from passwright.scheduler.learned import LearnedGainModel
 from passwright.scheduler.planner import Planner
 from passwright.scheduler.predictor import Predictor
 from passwright.scheduler.settings import Settings
+from passwright.scheduler.threads import one_thread
 from passwright.training.as_gpu import as_on_gpu
 from passwright.training.collect_run import exact_names
 from passwright.training.decide_clock import Clock, TimedModel, TimedPredictor, TimedRewriter
@@ -194,7 +193,7 @@ def run(
     }
     for name in names:
         try:
-            with _one_thread():
+            with one_thread():  # as in a compile, where the main thread decides
                 row = row_of(name, how, where, compiles=compiles)
         except WorkloadError as error:
             say(f"{name}: {error}")
@@ -211,17 +210,6 @@ def _predictor(folder: Path | None) -> Predictor:
     from passwright.scheduler.ensemble import load
 
     return load(folder)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """As in a compile: the main thread decides. More threads would make processor time of waiting."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import torch
 from torch import nn
 
 from passwright.scheduler.gain_network import Batch, GainNetwork, NetworkConfig
+from passwright.scheduler.threads import one_thread
 from passwright.training import checkpoint
 from passwright.training.devices import fabric_for
 from passwright.training.early_stop import Best, Watched, set_apart, watch
@@ -79,7 +79,7 @@ def fit(
     if not prepared:
         raise ValueError("no measured steps to learn from")
     fabric = fabric or fabric_for()
-    with torch.random.fork_rng(_gpus(fabric.device)), _one_thread():
+    with torch.random.fork_rng(_gpus(fabric.device)), one_thread():
         run = _Run(prepared, config, how or Fit(), seed, fabric)
         if file is not None:
             run.restore(file)
@@ -185,17 +185,6 @@ class _Run:
 
 def _gpus(device: torch.device) -> list[torch.device]:
     return [device] if device.type == "cuda" else []
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Networks so small are quickest on one, and by far where others use the cores as well."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _losses(network: nn.Module, group: Sequence[Prepared], how: Fit) -> torch.Tensor:

@@ -54,19 +54,21 @@ class MergeDuplicates(Pattern):
 def _earlier_twins(graph: GraphView, node: fx.Node) -> Iterator[fx.Node]:
     """Nodes before this one whose result it may take instead of its own."""
     inputs = node.all_input_nodes
-    if not inputs or not graph.is_pure(node) or graph.any_spec(node) is None:
+    # Of the input with the fewest users, a twin is another one. Nearly all nodes end here.
+    source = min(inputs, key=_count_users, default=None)
+    if source is None or len(source.users) < 2:
         return
-    source = inputs[0]
-    for other in inputs[1:]:
-        if len(other.users) < len(source.users):
-            source = other
-    if len(source.users) < 2:
+    if not graph.is_pure(node) or graph.any_spec(node) is None:
         return
     twins = graph.memo(("duplicates", source), lambda: _alike(graph, source))
     alike = twins.get(node, ())
     for first in alike:
         if first < node and _may_stand_in(graph, node, first):
             yield first
+
+
+def _count_users(node: fx.Node) -> int:
+    return len(node.users)
 
 
 def _alike(graph: GraphView, source: fx.Node) -> dict[fx.Node, Sequence[fx.Node]]:
