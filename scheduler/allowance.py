@@ -35,7 +35,7 @@ class Allowance:
         """Seconds."""
         return self.deadline - time.monotonic()
 
-    def has_room(self, made: int) -> bool:
-        """Whether there is time for another variant beside so many that were made, to be measured with
-        them. Two there must be."""
-        return made < 2 or self.left > _MARGIN * self.slowest + ROUND
+    def has_room(self, measuring: float = 0.0) -> bool:
+        """Whether there is time to make another variant and then to measure all, which takes so many
+        seconds."""
+        return self.left > _MARGIN * self.slowest + ROUND + measuring

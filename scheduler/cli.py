@@ -200,6 +200,12 @@ def tune(
 
     Without a budget, the predicted plans are measured. With one, worker processes search for better ones
     first; the best are then compared with default compile, as the predicted ones are.
+
+    A budget is overrun by what the last plan takes beyond one and a half times the slowest before it: none
+    is begun that would not be compiled and measured in time by that. Default compile is made in any case.
+
+    Without a budget, each of two comparisons a graph takes tune_seconds or a little more, and nothing
+    bounds compiles: default compile, two plans, and tune_choices settings of Inductor.
     """
     import time
     from functools import partial

@@ -46,11 +46,9 @@ _LARGE = 512 << 20
 _FRESH = 64 << 20
 #: Exponentials in one call, and small products in one batched product.
 _EXPONENTIALS, _ITEMS = 1 << 18, 1024
-#: Something else uses the device where a usual try takes so much longer than the best: measured on an
-#: H200, 0.08 to 0.15 in the worst trial when idle, and 0.5 beside another program's products. So it does
-#: where a thread of a CPU makes room so many times a second: 1 to 2 on an idle machine, 80 to 110 with two
-#: threads on two cores of which another program had one; figures were then off by up to 100 times, all
-#: tries alike.
+#: Something else seems to use the device where a usual try takes longer than the shortest by more than this
+#: part of it (in the worst trial on a GPU, in a usual one on a CPU), and where a thread of a CPU makes room
+#: more often than this in a second. Limits that we chose: no file holds trials that they were taken from.
 BUSY, CROWDED = 0.25, 10.0
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from passwright.features import schema
 from passwright.features.example import Example
+from passwright.scheduler.estimate import NINETY
 from passwright.scheduler.gain_network import Collator, GainNetwork, NetworkConfig
 from passwright.scheduler.model_store import CONFIG
 from passwright.scheduler.predictor import Floats, Forecast, Predictor
@@ -63,7 +64,7 @@ class Ensemble(Predictor):
         with torch.inference_mode():
             found = torch.stack([member(batch) for member in self.members]).double().numpy()
         means, widths = found[..., 0], found[..., 1:]
-        apart = means.std(axis=0)[..., None] * _NINETY
+        apart = means.std(axis=0)[..., None] * NINETY
         total = np.sqrt(np.square(widths.mean(axis=0)) + np.square(apart))
         scales = np.array([self.calibration.scale, self.calibration.to_go_scale])[:, None]
         joined = np.concatenate([means.mean(axis=0)[..., None], total * scales], axis=-1)
@@ -78,10 +79,6 @@ class Ensemble(Predictor):
             if not least - slack <= value <= most + slack:
                 return f"{name} is beyond what was measured"
         return ""
-
-
-#: Standard deviations of a normal distribution in half a 90 % interval.
-_NINETY = 1.645
 
 
 def bounds(examples: Sequence[Example]) -> tuple[Floats, Floats]:

@@ -19,8 +19,8 @@ from passwright.scheduler.gain import Interval
 #: One standard error of a single kernel, beside that of the device's figures, as a part of its time. It is
 #: what 900 products on an H200 showed (data/devices/h200.json: half of them within 15 %).
 _KERNEL_ERROR = 0.2
-#: Standard errors in half a 90 % interval.
-_NINETY = 1.645
+#: Standard errors in half a 90 % interval of a normal distribution.
+NINETY = 1.645
 
 
 class Seconds(NamedTuple):
@@ -79,7 +79,7 @@ def gain_between(before: Estimate, after: Estimate) -> Interval:
         else:
             added += change**2
     variance += _KERNEL_ERROR**2 * (gone / earlier**2 + added / later**2)
-    half = _NINETY * math.sqrt(variance)
+    half = NINETY * math.sqrt(variance)
     return Interval(round(mean, 6), round(mean - half, 6), round(mean + half, 6))
 
 

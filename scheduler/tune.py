@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,10 @@ log = logging.getLogger(__name__)
 DEFAULT = "default"
 #: Variants to measure: the plan as predicted, and one that also takes what is merely likely.
 _BOLD = -0.05
+#: Calls of each variant in the shortest comparison: the first one, those that say how long a call takes,
+#: and one round, on a GPU by device time and by wall time.
+_CALLS = 8
+_NO_TIME = "no time to measure a plan"
 
 
 class Forgetful(PlanStore):
@@ -59,13 +64,21 @@ class Variant:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning one graph found; `comparison` is None where no plan differed from default."""
+    """What tuning one graph found; `comparison` is None where no plan differed from default, or none was
+    begun."""
 
     variants: tuple[Variant, ...]
     best: Variant
     comparison: Comparison | None
     #: Where the winner's plan is kept.
     path: Path
+    #: Variants that were not begun, since they might not have been measured by the deadline.
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> bool:
+        """Whether the winner is used from now on: not where there was no time to compare it with any."""
+        return self.comparison is not None or not self.left_out
 
 
 def tune_graph(
@@ -84,8 +97,10 @@ def tune_graph(
     are tried on top of the fastest of them. A graph that was tuned before is not measured again unless
     `again`. `observe` is told what was found.
 
-    After `deadline` (by `time.monotonic`) no variant is begun, nor is one that may not be compiled and
-    measured by then, to judge by the slowest so far. Default compile and one plan are compared in any case.
+    Default compile is made in any case. No other variant is begun that may not be planned, compiled and
+    measured by `deadline` (by `time.monotonic`), to judge by the slowest so far; where that holds for all,
+    nothing is kept. So the deadline is overrun by what the last variant takes beyond that, and by no more
+    than default compile where the time is up before.
     """
     scheduler = compiler.scheduler
     view = GraphView(gm.graph)
@@ -102,6 +117,8 @@ def tune_graph(
     # that we are in the middle of, or wait for it for ever in a GPU's thread.
     with eager_backward():
         variants = bench.default()
+    bench.time_step(variants[0])
+    with eager_backward():
         variants += bench.proposed([p for p in proposals if p.fingerprint == view.fingerprint])
         variants += bench.predicted(unlike=variants)
     best, comparison = bench.fastest(variants)
@@ -111,15 +128,19 @@ def tune_graph(
         if len(chosen) > 1:
             variants += chosen[1:]
             best, comparison = bench.fastest([variants[0], *chosen], unless=best)
-    scheduler.store.save(key, best.plan)
     path = scheduler.store.path(key)
+    tuned = Tuned(tuple(variants), best, comparison, path, tuple(bench.left_out))
+    if tuned.kept:
+        scheduler.store.save(key, best.plan)
+    else:
+        best.plan = replace(best.plan, origin="predicted", stopped=_NO_TIME)
     report(Applied(best.plan, path, stored=False, seconds=time.perf_counter() - start))
     if observe is not None:
-        observe(Tuned(tuple(variants), best, comparison, path))
+        observe(tuned)
     return best.compiled
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Bench:
     """One graph, and how its variants are made and measured."""
 
@@ -130,6 +151,32 @@ class _Bench:
     #: Plans are made anew, whatever was kept from an earlier measurement.
     again: bool = False
     allowance: Allowance = field(default_factory=Allowance)
+    #: Seconds of one call of default compile, if there is a deadline.
+    step: float = 0.0
+    left_out: list[str] = field(default_factory=list)
+
+    def has_room(self, name: str, made: int) -> bool:
+        """Whether there is time for this variant beside so many that were made; noted if there is not."""
+        if self.allowance.has_room(_CALLS * self.step * (made + 1)):
+            return True
+        self.left_out.append(name)
+        return False
+
+    def time_step(self, default: Variant) -> None:
+        """Learns how long a call takes, so that what measuring takes can be foretold."""
+        if math.isinf(self.allowance.deadline) or self.allowance.left <= 0:
+            return
+        steps, device = steps_of([default], self.gm, self.inputs, self.training)
+        try:
+            with _other_randomness(device):
+                for _ in range(2):  # the first call may take longer
+                    start = time.perf_counter()
+                    steps[default.name]()
+                    if device.type == "cuda":
+                        torch.cuda.synchronize(device)
+                    self.step = time.perf_counter() - start
+        except Exception:  # the comparison will say so
+            log.debug("default compile does not run", exc_info=True)
 
     def default(self) -> list[Variant]:
         """Doing nothing, and nothing else."""
@@ -157,8 +204,8 @@ class _Bench:
             ("predicted", usual.min_gain, usual.min_plan_gain),
             ("bold", _BOLD, _BOLD),
         ):
-            if not self.allowance.has_room(len(unlike) + len(found)):
-                break
+            if not self.has_room(name, len(unlike) + len(found)):
+                continue
             settings = replace(usual, mode="predict", min_gain=step, min_plan_gain=plan_gain)
             planning = replace(scheduler, settings=settings)
             if self.again:
@@ -176,15 +223,15 @@ class _Bench:
         """Plans from elsewhere, replayed on the graph."""
         found: list[Variant] = []
         for number, plan in enumerate(plans, 1):
-            if not self.allowance.has_room(1 + len(found)):
-                break
+            if not self.has_room(name := f"searched {number}", 1 + len(found)):
+                continue
             scheduler = replace(self.compiler.scheduler, given=plan)
             with self.allowance.spent():
                 module, replayed = replace(self.compiler, scheduler=scheduler).plan(
                     self.gm, self.inputs
                 )
                 if replayed is not None and replayed.steps:
-                    found += self._compiled(f"searched {number}", module, replayed)
+                    found += self._compiled(name, module, replayed)
         return found
 
     def choices(self, best: Variant) -> list[Variant]:
@@ -204,12 +251,12 @@ class _Bench:
         replaying = replace(compiler, scheduler=replace(compiler.scheduler, given=best.plan))
         found = [best]
         for choice in open_ones[: settings.tune_choices]:
-            if not self.allowance.has_room(1 + len(found)):
-                break
+            if not self.has_room(name := f"{best.name} + {choice.name}", 1 + len(found)):
+                continue
             plan = best.plan.replaced(steps=(*best.plan.steps, choice.step(UNKNOWN)))
             with self.allowance.spent():
                 module, _ = replaying.plan(self.gm, self.inputs)
-                found += self._compiled(f"{best.name} + {choice.name}", module, plan)
+                found += self._compiled(name, module, plan)
         return found
 
     def _compiled(self, name: str, module: fx.GraphModule, plan: Plan) -> list[Variant]:
@@ -233,7 +280,8 @@ class _Bench:
         if len(variants) < 2:
             return variants[0], None
         scheduler = self.compiler.scheduler
-        seconds = min(scheduler.settings.tune_seconds, max(ROUND, self.allowance.left))
+        left = self.allowance.left - self.step * len(variants)  # each is called once before
+        seconds = min(scheduler.settings.tune_seconds, max(ROUND, left))
         comparison = measure(
             variants, self.gm, self.inputs, self.training, scheduler, seconds=seconds
         )
@@ -252,12 +300,8 @@ def measure(
     """Interleaved runs of all variants on one set of inputs that is nobody's but ours, for so many seconds
     at most."""
     settings = scheduler.settings
-    inputs = sample_inputs(gm, example_inputs)
-    steps = {v.name: graph_step(v.compiled, inputs, training=training) for v in variants}
-    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-    device = tensors[0].device if tensors else torch.device("cpu")
-
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    steps, device = steps_of(variants, gm, example_inputs, training)
+    with _other_randomness(device):
         return compare(
             steps,
             baseline=DEFAULT,
@@ -265,6 +309,21 @@ def measure(
             time_limit=seconds,
             seed=settings.seed,
         )
+
+
+def steps_of(
+    variants: Sequence[Variant], gm: fx.GraphModule, example_inputs: Sequence[Any], training: bool
+) -> tuple[dict[str, Callable[[], object]], torch.device]:
+    """A step of each variant by name, on random inputs that they share, and the device of these."""
+    inputs = sample_inputs(gm, example_inputs)
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    device = tensors[0].device if tensors else torch.device("cpu")
+    return {v.name: graph_step(v.compiled, inputs, training=training) for v in variants}, device
+
+
+def _other_randomness(device: torch.device) -> AbstractContextManager[None]:
+    """What is drawn inside is nobody's outside."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 def _labels(plan: Plan) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ def plans_of(samples: WorkloadSamples, predictor: Predictor) -> Plans:
         upper,
         by=tuple(proposed.get(steps, "nothing") for steps in plans),
         patterns=tuple(frozenset(names[step] for step in steps) for steps in plans),
+        counts=tuple(map(len, plans)),
         to_go=to_go[known],
         to_go_forecast=forecast.to_go[known],
     )

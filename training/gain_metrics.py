@@ -35,6 +35,8 @@ class Plans:
     #: Who proposed each plan, and the patterns of its steps; () where that is not known.
     by: tuple[str, ...] = ()
     patterns: tuple[frozenset[str], ...] = ()
+    #: How many steps each plan has; () where that is not known.
+    counts: tuple[int, ...] = ()
     #: Plans with a pattern of which nothing was learned; () where that is not known.
     strange: tuple[bool, ...] = ()
     #: Of the k steps whose gain-to-go is known: that, and `Forecast.to_go` of them, (k, 3).

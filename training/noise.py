@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from passwright.training.conformal import conformal_quantile
 from passwright.training.records import Record, Status
 from passwright.training.trust import is_pair
 
@@ -48,15 +49,13 @@ class Noise:
         there are no pairs of other workloads.
 
         The quantile is the one that a new pair, drawn as these are, exceeds in no more than 4 % of cases
-        (split conformal prediction, Vovk); of under 24 pairs it is the largest.
+        (`conformal_quantile`); of under 24 pairs it is the largest.
         """
         others = [pair for pair in self._pairs if pair.workload != workload]
         near = sorted(others, key=lambda pair: abs(pair.time - time))[:_NEIGHBOURS]
         if not near:
             return 0.0
-        differences = sorted(abs(pair.difference) for pair in near)
-        place = math.ceil((len(near) + 1) * _COVERAGE)
-        return differences[min(place, len(near)) - 1]
+        return conformal_quantile([abs(pair.difference) for pair in near], _COVERAGE)
 
 
 def pair_of(record: Record) -> Pair | None:

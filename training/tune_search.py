@@ -66,8 +66,9 @@ def best_plans(
     """Plans of the model's graphs that measured fastest, best first; empty where none beat default.
 
     `budget` in seconds, from this call on. A quarter of it, or more where compiles are slow, is left for
-    the caller to compare the plans in; what is not measured by then is dropped. `records`: a directory to
-    which every measured plan is added. Ctrl-C ends the search, and what was best until then comes back.
+    the caller to compare the plans in; what is not measured by then is dropped, and no plan is begun that
+    would not be, to judge by the slowest compile so far. `records`: a directory to which every measured
+    plan is added. Ctrl-C ends the search, and what was best until then comes back.
 
     Raises WorkloadError if the model cannot be had, or draws random numbers in another way than by dropout,
     and what its default compile raises.
@@ -76,10 +77,16 @@ def best_plans(
 
     found: list[Record] = []
 
+    def remaining() -> float:
+        return budget - (time.monotonic() - start)
+
     def left() -> float:
         rest = _COMPILES * _slowest_compile(found)
-        rest = min(max(rest, _REST * budget), _MOST_REST * budget)
-        return budget - rest - (time.monotonic() - start)
+        return remaining() - min(max(rest, _REST * budget), _MOST_REST * budget)
+
+    def room() -> float:
+        """Seconds in which a plan can still be begun."""
+        return left() - _slowest_plan(found)
 
     precision = "fp32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
     name = str(Spec(model, batch or 0, precision, train, seed))
@@ -114,10 +121,15 @@ def best_plans(
             problem,
             trials=1_000_000,
             seed=seed,
-            time_limit=left,
+            time_limit=room,
             batch=jobs,
             confirm=0,
         )
+        if left() > 0 >= room():
+            say(
+                f"searching ends with {left():.0f} s left: plans took up to {_slowest_plan(found):.0f} s to"
+                " compile"
+            )
     if not found:
         log.warning(
             "no plan was measured in %.0f s of searching, so only predicted ones are compared; give a"
@@ -128,24 +140,30 @@ def best_plans(
     as_it_is = problem.plan_of
     if graphs is not own:
         as_it_is = Sequences(Graphs(own, describe(device), train)).plan_of
-    return _finalists(map(as_it_is, best))
+    # Default compile and a plan have to be compiled yet; further plans may not take their time.
+    return _finalists(map(as_it_is, best), lambda: remaining() > 2 * _slowest_compile(found))
 
 
-def _slowest_compile(records: Iterable[Record]) -> float:
+def _slowest_plan(records: Sequence[Record]) -> float:
     """Seconds."""
-    return max(
-        (max(r.compile_seconds or 0.0, r.default_compile_seconds or 0.0) for r in records),
-        default=0.0,
-    )
+    return max((r.compile_seconds or 0.0 for r in records), default=0.0)
 
 
-def _finalists(plans: Iterable[ModelPlan]) -> list[tuple[Plan, ...]]:
-    """The first that make different graphs."""
+def _slowest_compile(records: Sequence[Record]) -> float:
+    """Of plans and of default compile, seconds."""
+    defaults = max((r.default_compile_seconds or 0.0 for r in records), default=0.0)
+    return max(_slowest_plan(records), defaults)
+
+
+def _finalists(
+    plans: Iterable[ModelPlan], has_time: Callable[[], bool] = lambda: True
+) -> list[tuple[Plan, ...]]:
+    """The first that make different graphs; no more are looked at once there is one and no time."""
     found: dict[str, tuple[Plan, ...]] = {}
     for plan in plans:
         if plan.steps:
             found.setdefault(plan.key, plan.plans)
-        if len(found) == _FINALISTS:
+        if len(found) == _FINALISTS or (found and not has_time()):
             break
     return list(found.values())
 

@@ -41,9 +41,10 @@ class TunedGraph:
         return {
             "plan": json.loads(self.plan.to_json()),
             "path": str(self.path),
-            "measured_now": self.tuned is not None,
+            "measured_now": self.tuned is not None and self.tuned.kept,
             "variants": {v.name: [step.label for step in v.plan.steps] for v in variants},
-            "winner": self.tuned.best.name if self.tuned else None,
+            "left_out": list(self.tuned.left_out) if self.tuned else [],
+            "winner": self.tuned.best.name if self.tuned and self.tuned.kept else None,
             "comparison": json.loads(comparison.to_json()) if comparison else None,
         }
 
@@ -100,7 +101,9 @@ def tune_command(
     """Tunes and prints; the exit code is 1 if the model does not compile.
 
     With a budget in seconds, plans are searched first, and of them and the predicted ones so many are
-    compared as there is time for. It counts from `started` on (by `time.monotonic`), or from now.
+    compared as there is time for; the others are named. It counts from `started` on (by `time.monotonic`),
+    or from now, and is overrun as `tune_graph` says. Without one, `tune_seconds` bounds each of two
+    comparisons a graph, and nothing bounds compiles.
     """
     started = time.monotonic() if started is None else started
     deadline = started + budget if budget else math.inf
@@ -145,14 +148,32 @@ def _show(subject: Subject, graphs: Sequence[TunedGraph]) -> None:
         if tuned is None:
             known = speedup(plan.measured) if plan.measured else plan.stopped
             out.print(f"tuned before: {known} (--again measures anew)", markup=False)
-        elif tuned.comparison is None:
-            out.print("no plan to measure: nothing was predicted to help")
-        else:
+        elif tuned.comparison is not None:
             _measured(tuned, tuned.comparison)
+        elif tuned.kept:
+            out.print("no plan to measure: nothing was predicted to help")
+        if tuned is not None and tuned.left_out:
+            _not_begun(tuned)
+        if tuned is not None and not tuned.kept:
+            continue
         steps = f"{len(plan.steps)} steps" if plan.steps else "the untouched graph"
         steps += " and what is planned at the levels below" if plan.later else ""
         out.print(f"From now on torch.compile(backend='passwright') uses {steps}:", markup=False)
         out.print(str(graph.path), markup=False, soft_wrap=True)
+        out.print()
+
+
+def _not_begun(tuned: Tuned) -> None:
+    """What there was no time for, and what to do about it."""
+    out = console()
+    names = ", ".join(tuned.left_out)
+    out.print(
+        f"Not begun, since it might not have been measured in time: {names}. A longer --budget has"
+        " room for more.",
+        markup=False,
+    )
+    if not tuned.kept:
+        out.print("Nothing was compared with default compile, so nothing is kept.")
         out.print()
 
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,19 @@ from passwright.scheduler.settings import Settings
 
 CPU = describe_cpu("AVX2", threads=2, name="two cores", cache_bytes=32 << 20)
 H200 = describe_gpu("NVIDIA H200", tf32=True)
+#: A GPU that no table knows, by what its driver tells.
+T4 = describe_gpu(
+    "Tesla T4",
+    SimpleNamespace(
+        major=7,
+        minor=5,
+        multi_processor_count=40,
+        clock_rate=1_590_000,
+        memory_clock_rate=5_001_000,
+        memory_bus_width=256,
+        L2_cache_size=4 << 20,
+    ),
+)
 
 
 @pytest.fixture(params=[CPU, H200], ids=["cpu", "h200"])
@@ -48,6 +62,12 @@ def cpu() -> DeviceDescriptor:
 def h200() -> DeviceDescriptor:
     """A GPU that need not be here."""
     return H200
+
+
+@pytest.fixture
+def t4() -> DeviceDescriptor:
+    """A GPU of before Ampere, whose figures are derived from what its driver tells."""
+    return T4
 
 
 @functools.cache

@@ -201,8 +201,7 @@ def test_the_rules_agree_with_the_table(name: str, shown: SimpleNamespace) -> No
         assert gpu.flops[precision] == pytest.approx(known.flops[precision], rel=0.12)
 
 
-def test_before_ampere_there_is_neither_bf16_nor_tf32() -> None:
-    t4 = describe_gpu("Tesla T4", properties(7, 5, 40, 1590, 5001, 256))
+def test_before_ampere_there_is_neither_bf16_nor_tf32(t4: DeviceDescriptor) -> None:
     assert t4.peak_flops["bf16"] == t4.peak_flops["tf32"] == t4.peak_flops["fp32"]
     assert t4.peak_flops["fp16"] > 4 * t4.peak_flops["fp32"]
 
@@ -231,12 +230,11 @@ def test_other_devices_are_refused() -> None:
 # ---- how far to trust the figures
 
 
-def test_figures_that_nobody_measured_are_less_sure() -> None:
+def test_figures_that_nobody_measured_are_less_sure(t4: DeviceDescriptor) -> None:
     measured, table = describe_gpu("NVIDIA H200"), describe_gpu("NVIDIA H100 PCIe")
-    derived = describe_gpu("Tesla T4", properties(7, 5, 40, 1590, 5001, 256))
-    sources = [device.source for device in (measured, table, derived)]
+    sources = [device.source for device in (measured, table, t4)]
     assert sources == [Source.MEASURED, Source.TABLE, Source.DERIVED]
-    assert measured.error == table.error < derived.error
+    assert measured.error == table.error < t4.error
     assert describe_cpu("AVX512", 2, "CPU", 1 << 25).source is Source.TABLE
     assert describe_cpu("SVE256", 2, "CPU", 1 << 25).source is Source.DERIVED
 

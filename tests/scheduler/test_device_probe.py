@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,18 +17,6 @@ from passwright.scheduler.device_trials import Trial, Tries
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-T4 = describe_gpu(
-    "Tesla T4",
-    SimpleNamespace(
-        major=7,
-        minor=5,
-        multi_processor_count=40,
-        clock_rate=1_590_000,
-        memory_clock_rate=5_001_000,
-        memory_bus_width=256,
-        L2_cache_size=4 << 20,
-    ),
-)
 
 
 class Clock:
@@ -50,11 +37,11 @@ class Clock:
         return Tries(took, self.spread)
 
 
-def test_a_probe_finds_the_figures_of_a_gpu() -> None:
+def test_a_probe_finds_the_figures_of_a_gpu(t4: DeviceDescriptor) -> None:
     """Of one quite unlike what is assumed; on tensors that hold nothing."""
-    rates = {name: 3 * rate for name, rate in T4.peak_flops.items()}
+    rates = {name: 3 * rate for name, rate in t4.peak_flops.items()}
     true = replace(
-        T4,
+        t4,
         memory_bandwidth=2.5e11,
         cache_bandwidth=9e11,
         fused_launch=4e-6,
@@ -62,7 +49,7 @@ def test_a_probe_finds_the_figures_of_a_gpu() -> None:
         peak_flops=rates | {"tf32": rates["fp32"]},
     )
     steps: list[str] = []
-    found = Measuring(T4, META, Clock(true), steps.append).all()
+    found = Measuring(t4, META, Clock(true), steps.append).all()
     # What a kernel costs beyond beginning and ending is in proportion.
     fused = device_table.GPU_FUSED_LAUNCH / device_table.GPU_PROBED_FUSED
     extern = device_table.GPU_EXTERN_LAUNCH / device_table.GPU_PROBED_EXTERN
@@ -91,27 +78,29 @@ def test_tf32_is_timed_apart_where_there_is_any() -> None:
     assert all((precision == "tf32") == (allowed == "tf32") for precision, allowed in seen)
 
 
-def test_large_products_are_left_out_where_they_take_long_or_do_not_fit() -> None:
+def test_large_products_are_left_out_where_they_take_long_or_do_not_fit(
+    t4: DeviceDescriptor,
+) -> None:
     def largest(device: DeviceDescriptor, room: float) -> dict[str, float]:
         clock = Clock(device)
         Measuring(device, META, clock, room=room).all()
         return {t.precision: t.work for t in clock.trials if t.work}
 
-    slow = largest(T4, math.inf)
+    slow = largest(t4, math.inf)
     assert slow["fp64"] == 2 * 1024**3  # a third of a TFLOP/s
     assert slow["fp16"] == 2 * 8192**3
-    assert largest(T4, 500e6)["fp16"] == 2 * 4096**3
+    assert largest(t4, 500e6)["fp16"] == 2 * 4096**3
 
 
-def test_what_a_device_cannot_do_stays_as_it_was() -> None:
-    clock = Clock(T4)
+def test_what_a_device_cannot_do_stays_as_it_was(t4: DeviceDescriptor) -> None:
+    clock = Clock(t4)
 
     def timer(trial: Trial) -> Tries:
         if trial.precision == "bf16":
             raise RuntimeError("no such products\nhere")
         return clock(trial)
 
-    measuring = Measuring(T4, META, timer)
+    measuring = Measuring(t4, META, timer)
     assert "bf16" not in measuring.all().peak_flops
     assert measuring.left == ["bf16: RuntimeError: no such products"]
 
@@ -132,20 +121,20 @@ def test_calls_from_python_stand_in_for_compiled_code_on_a_cpu() -> None:
 @pytest.mark.parametrize(
     ("spread", "crowding", "busy"), [(0.05, 0.0, False), (0.6, 0.0, True), (0.05, 100.0, True)]
 )
-def test_a_busy_device(spread: float, crowding: float, busy: bool) -> None:
+def test_a_busy_device(spread: float, crowding: float, busy: bool, t4: DeviceDescriptor) -> None:
     probed = Probed(
-        "cuda", T4.name, T4.cores, {}, {}, Measuring(T4, META, Clock(T4, spread)).all().spread
+        "cuda", t4.name, t4.cores, {}, {}, Measuring(t4, META, Clock(t4, spread)).all().spread
     )
-    assert Probe(T4, probed, (), 1.0, crowding).busy == busy
+    assert Probe(t4, probed, (), 1.0, crowding).busy == busy
 
 
-def test_one_uneven_trial_on_a_gpu_is_enough() -> None:
-    even, uneven = Clock(T4, 0.05), Clock(T4, 0.6)
+def test_one_uneven_trial_on_a_gpu_is_enough(t4: DeviceDescriptor) -> None:
+    even, uneven = Clock(t4, 0.05), Clock(t4, 0.6)
 
     def timer(trial: Trial) -> Tries:
         return (uneven if trial.precision == "fp32" else even)(trial)
 
-    assert Measuring(T4, META, timer).all().spread == 0.6
+    assert Measuring(t4, META, timer).all().spread == 0.6
 
 
 def clock_of(times: Iterator[float], monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:

@@ -18,7 +18,13 @@ from passwright.passes.table import default_table
 from passwright.training import workloads
 from passwright.training.agreement import without_dropout
 from passwright.training.workloads import cut_graphs, cuts
-from passwright.training.workloads.capture import Captured, capture, captured, copy_of
+from passwright.training.workloads.capture import (
+    Captured,
+    capture,
+    captured,
+    copies_of,
+    copy_of,
+)
 from passwright.training.workloads.cuts import Cut, build, cuts_of
 from passwright.training.workloads.spec import Spec
 
@@ -206,3 +212,61 @@ def test_a_name_of_another_batch_is_refused() -> None:
     (name,) = cuts_of(OWN, count=1)
     with pytest.raises(WorkloadError, match="no such candidate at batch 5"):
         build(name.replace("batch=4", "batch=5"))
+
+
+# ---- memory
+
+
+def bytes_of(values: Sequence[Tensor]) -> int:
+    """Of the storages that they lie in, each once."""
+    return sum({s.data_ptr(): s.nbytes() for s in (v.untyped_storage() for v in values)}.values())
+
+
+def test_slices_of_one_tensor_take_the_memory_of_one_in_a_cut() -> None:
+    spec, width = Spec("own:norm_branches?fields=8", 4), 8 * 32
+    (name,) = cuts_of(spec, count=1, radius=0)
+    _, pieces = build(name)
+    assert [piece.shape for piece in pieces] == [(4, 32)] * 8
+    assert {piece.stride() for piece in pieces} == {(width, 1)}
+    assert bytes_of(pieces) == 4 * width * 4
+    # Side by side, as they are cut off in the model.
+    assert [piece.storage_offset() for piece in pieces] == list(range(0, width, 32))
+    assert all(piece.is_leaf for piece in pieces)
+    _, (x,) = workloads.find(spec.model).build(batch=spec.batch)
+    torch.testing.assert_close(torch.cat(pieces, dim=1), x, rtol=0, atol=0)
+
+
+def test_gradients_of_inputs_that_share_memory_are_their_own() -> None:
+    spec = Spec("own:norm_branches?fields=3", 4, train=True)
+    left, right = copies_of([x.requires_grad_() for x in torch.ones(2, 6).chunk(2, dim=1)])
+    (left * 2 + right * 3).sum().backward()
+    assert left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
+    assert left.grad is not None
+    assert right.grad is not None
+    assert (left.grad.unique().item(), right.grad.unique().item()) == (2.0, 3.0)
+    for name in cuts_of(spec, count=3, radius=0):
+        _, inputs = build(name)
+        assert len({id(x) for x in inputs}) == len(inputs)
+
+
+def test_what_lies_between_tensors_is_not_copied() -> None:
+    large = torch.randn(1000, 16)
+    first, last = copies_of([large[:2], large[-1:]])
+    assert (bytes_of([first]), bytes_of([last])) == (2 * 16 * 4, 16 * 4)
+    torch.testing.assert_close((first, last), (large[:2], large[-1:]), rtol=0, atol=0)
+
+
+def test_copies_lie_as_their_originals_do() -> None:
+    x = torch.arange(24.0).view(4, 6)
+    originals = [x[:, 1:3], x.t()[2:5], x[1:2].expand(3, 6), x[3, 5:], x.view(torch.int32)[:1]]
+    originals += [torch.zeros(0, 3)]
+    copies = copies_of(originals)
+    for copy, value in zip(copies, originals, strict=True):
+        assert (copy.dtype, copy.shape, copy.stride()) == (value.dtype, value.shape, value.stride())
+        assert torch.equal(copy, value)
+        assert value.numel() == 0 or copy.data_ptr() != value.data_ptr()
+    copies[0][2, 1] = -1.0  # the element x[2, 2], which the second one has as well
+    assert copies[1][0, 2] == -1.0
+    assert x[2, 2] == 14.0
+    # Of four that overlap, no more than from the first element to the last.
+    assert bytes_of(copies[:4]) == (24 - 1) * 4

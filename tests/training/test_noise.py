@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import random
 
+import pytest
 from record_rows import record
 
+from passwright.training.conformal import conformal_quantile
 from passwright.training.noise import Noise, Pair, default_time, pair_of, with_floors
 
 
@@ -41,6 +43,17 @@ def test_nobody_vouches_for_himself() -> None:
 def test_of_few_pairs_it_is_the_largest() -> None:
     noise = Noise([Pair("a", 0.0, 0.01), Pair("b", 0.0, -0.03), Pair("c", 0.0, 0.02)])
     assert noise.floor("d", 0.0) == 0.03
+
+
+def test_the_quantile_is_that_of_split_conformal_prediction() -> None:
+    scores = [5.0, 1.0, 4.0, 2.0, 3.0, 9.0, 7.0, 8.0, 6.0]
+    assert conformal_quantile(scores, 0.5) == 5.0  # the fifth of nine, in ten places
+    assert conformal_quantile(scores, 0.51) == 6.0
+    assert conformal_quantile(scores, 0.99) == 9.0
+    with pytest.raises(ValueError, match="no score"):
+        conformal_quantile([], 0.9)
+    noise = Noise([Pair(f"w{n}", 0.0, score) for n, score in enumerate(scores * 4)])
+    assert noise.floor("another", 0.0) == conformal_quantile(scores * 4, 0.96)
 
 
 def test_graphs_that_take_about_as_long_count() -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from passwright.training import workloads
+from passwright.training.workloads import blocks
 from passwright.training.workloads.spec import Spec
 
 BATCH = 3
@@ -54,6 +55,7 @@ def test_every_new_workload_is_here_and_a_family_of_its_own() -> None:
         "own:norm_branches",
         "own:mmoe",
         "own:shared_linears",
+        *(w.name for w in blocks.WORKLOADS),
     }
     assert len({families[name] for name in SMALL}) == len(SMALL)
 

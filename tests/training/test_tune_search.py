@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import collecting
 import pytest
@@ -172,6 +172,40 @@ def test_a_worker_that_never_answers_does_not_hold_the_search_up(
     assert "longer --budget" in caplog.text
     with Store(tmp_path / "records") as store:
         assert store.records() == []  # what was cut off is no finding about the plan
+
+
+class SlowFarm(FakeFarm):
+    """Plans take 60 seconds to compile, which pass at once."""
+
+    batches: ClassVar[list[int]] = []
+
+    def _record(self, plan: ModelPlan) -> Record:
+        return replace(super()._record(plan), compile_seconds=60.0)
+
+    def records(self, plans: Sequence[ModelPlan], **how: float) -> list[Record]:
+        self.batches.append(len(plans))
+        return super().records(plans, **how)
+
+
+def test_no_plan_is_begun_that_would_not_be_compiled_in_time(
+    models: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the budget is left when the search ends, since that is less than a plan takes."""
+    monkeypatch.setattr(tune_search, "Farm", SlowFarm)
+    monkeypatch.setattr(tune_search, "cores", lambda: 2)
+    monkeypatch.setattr(SlowFarm, "batches", [])
+    said: list[str] = []
+    start = time.monotonic()
+    assert searched(f"{models}:make", train=False, budget=100.0, say=said.append)
+    assert time.monotonic() - start < 40.0
+    assert len(SlowFarm.batches) == 1
+    assert "plans took up to 60 s to compile" in said[-1]
+
+
+def test_without_time_the_first_finalist_is_the_only_one() -> None:
+    plans: Any = [SimpleNamespace(steps=1, key=key, plans=(key,)) for key in "abc"]
+    assert tune_search._finalists(plans, lambda: False) == [("a",)]
+    assert tune_search._finalists(plans, lambda: True) == [("a",), ("b",), ("c",)]
 
 
 def test_finalists_make_different_graphs() -> None:

@@ -81,20 +81,70 @@ def capture(
 
 def copy_of(value: Tensor, device: torch.device | None = None) -> Tensor:
     """A leaf with the same numbers, sizes and strides in memory of its own, on its device or another."""
-    if value.layout != torch.strided or value.numel() == 0:
-        return value.detach().to(device, copy=True).requires_grad_(value.requires_grad)
+    return copies_of([value], device)[0]
+
+
+def copies_of(values: Sequence[Tensor], device: torch.device | None = None) -> list[Tensor]:
+    """Leaves as by `copy_of`. Those whose originals overlap share memory, and lie in it as these do.
+
+    Slices of one tensor take no more memory than it does; what lies between two that do not overlap is
+    not copied.
+    """
+    made: dict[int, Tensor] = {}
+    for numbers in _overlapping(values):
+        places = [_place(values[number]) for number in numbers]
+        start = min(place.start for place in places)
+        size = max(place.stop for place in places) - start
+        whole = values[numbers[0]].detach().as_strided((size,), (1,), start)
+        memory = whole.to(device, copy=True)
+        for number, place in zip(numbers, places, strict=True):
+            value = values[number]
+            made[number] = memory.as_strided(value.shape, value.stride(), place.start - start)
+    return [
+        (made[number] if number in made else value.to(device, copy=True))
+        .detach()
+        .requires_grad_(value.requires_grad)
+        for number, value in enumerate(values)
+    ]
+
+
+def _overlapping(values: Sequence[Tensor]) -> list[list[int]]:
+    """Numbers of those that lie in one stretch of memory; without those that have none."""
+    storages: dict[tuple[int, torch.dtype], list[int]] = {}
+    for number, value in enumerate(values):
+        if value.layout == torch.strided and value.numel():
+            storage = value.untyped_storage()
+            storages.setdefault((storage._cdata, value.dtype), []).append(number)
+    found: list[list[int]] = []
+    for numbers in storages.values():
+        end = -1
+        for number in sorted(numbers, key=lambda number: _place(values[number]).start):
+            place = _place(values[number])
+            if place.start >= end:
+                found.append([])
+            found[-1].append(number)
+            end = max(end, place.stop)
+    return found
+
+
+def _place(value: Tensor) -> range:
+    """From the first of its elements to the last, in its storage."""
     pairs = zip(value.shape, value.stride(), strict=True)
     extent = 1 + sum((size - 1) * step for size, step in pairs)
-    memory = value.detach().as_strided((extent,), (1,), value.storage_offset())
-    made = memory.to(device, copy=True).as_strided(value.shape, value.stride()).detach()
-    return made.requires_grad_(value.requires_grad)
+    return range(value.storage_offset(), value.storage_offset() + extent)
+
+
+def copied(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments with copies of the tensors among them."""
+    copies = iter(copies_of([value for value in arguments if isinstance(value, Tensor)]))
+    return tuple(next(copies) if isinstance(value, Tensor) else value for value in arguments)
 
 
 def _captured(graph: fx.GraphModule, arguments: Sequence[Any], buffers: set[int]) -> Captured:
     numbered = list(enumerate(arguments))
     return Captured(
         graph,
-        tuple(copy_of(v) if isinstance(v, Tensor) else v for v in arguments),
+        copied(arguments),
         frozenset(i for i, v in numbered if isinstance(v, nn.Parameter)),
         frozenset(i for i, v in numbered if id(v) in buffers),
     )

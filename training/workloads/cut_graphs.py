@@ -15,7 +15,7 @@ from passwright.passes.matching import Rewriter
 from passwright.passes.pattern import Candidate
 from passwright.passes.table import default_table
 from passwright.training.agreement import without_dropout
-from passwright.training.workloads.capture import Captured, capture, copy_of
+from passwright.training.workloads.capture import Captured, capture, copied, copies_of, copy_of
 from passwright.training.workloads.regions import Regions
 from passwright.training.workloads.workload import quiet, seeded
 
@@ -72,7 +72,7 @@ class CutGraph:
     def build(self, device: torch.device) -> tuple[nn.Module, tuple[Tensor, ...]]:
         """The module and its inputs. Runs the model's graph once, on the CPU."""
         kinds = self._kinds()
-        values = _values(self.of.found, self.boundary)
+        values = _values(self.of, self.boundary)
         root = nn.Module()
         for node in self.boundary:
             value = copy_of(values[node].detach(), device)
@@ -83,13 +83,21 @@ class CutGraph:
         graph = self._graph(kinds, device)
         for node in graph.nodes:
             node.meta.clear()  # what Dynamo noted is about the model
-        inputs = [self._input(n, values[n], device) for n in self.boundary if kinds[n] == "input"]
-        return fx.GraphModule(root, graph, "Cut").train(self.of.train), tuple(inputs)
+        return fx.GraphModule(root, graph, "Cut").train(self.of.train), self._inputs(
+            kinds, values, device
+        )
 
-    def _input(self, node: fx.Node, value: Tensor, device: torch.device) -> Tensor:
-        known = node.meta[self.of.view.dialect.value]
-        # Values were taken without gradients; whether they have one in the model, Dynamo noted.
-        return copy_of(value.detach(), device).requires_grad_(self.of.train and known.requires_grad)
+    def _inputs(
+        self, kinds: Mapping[fx.Node, str], values: Mapping[fx.Node, Tensor], device: torch.device
+    ) -> tuple[Tensor, ...]:
+        """What shares memory in the model does so in the cut."""
+        nodes = [node for node in self.boundary if kinds[node] == "input"]
+        made = copies_of([values[node].detach() for node in nodes], device)
+        for node, value in zip(nodes, made, strict=True):
+            # Values were taken without gradients; whether they have one in the model, Dynamo noted.
+            known = node.meta[self.of.view.dialect.value]
+            value.requires_grad_(self.of.train and known.requires_grad)
+        return tuple(made)
 
     def _kinds(self) -> dict[fx.Node, str]:
         found = self.of.found
@@ -124,25 +132,27 @@ def _on(device: torch.device, arguments: Any) -> Any:
     return fx.node.map_aggregate(arguments, moved)
 
 
-def _values(found: Captured, wanted: Collection[fx.Node]) -> dict[fx.Node, Tensor]:
+def _values(of: ModelGraph, wanted: Collection[fx.Node]) -> dict[fx.Node, Tensor]:
     """Values of the nodes when the graph is called with its arguments."""
-    recorder = _Recorder(found.graph, wanted)
-    arguments = [copy_of(v) if isinstance(v, Tensor) else v for v in found.arguments]
+    written = {node for node in wanted if of.view.storages([node]) & of.view.written}
+    recorder = _Recorder(of.found.graph, wanted, written)
     with torch.no_grad(), quiet(), seeded(0):
-        recorder.run(*arguments, enable_io_processing=False)
+        recorder.run(*copied(of.found.arguments), enable_io_processing=False)
     return recorder.values
 
 
 class _Recorder(fx.Interpreter):
-    """Runs a graph and keeps copies of some values, as they are when they come into being."""
+    """Runs a graph and keeps some values; of those that are written, copies as they come into being."""
 
-    def __init__(self, module: fx.GraphModule, wanted: Collection[fx.Node]) -> None:
+    def __init__(
+        self, module: fx.GraphModule, wanted: Collection[fx.Node], written: Collection[fx.Node]
+    ) -> None:
         super().__init__(module)
-        self.wanted = set(wanted)
+        self.wanted, self.written = set(wanted), set(written)
         self.values: dict[fx.Node, Tensor] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
         if n in self.wanted:
-            self.values[n] = copy_of(value)
+            self.values[n] = copy_of(value) if n in self.written else value
         return value

@@ -42,6 +42,7 @@ class _Entry:
     linear_part: bool = True  # a first argument for the linear part, as most ranking models take
     history: bool = False
     experts: int | None = None
+    fewest_experts: int = 1
     per_expert: tuple[str, ...] = ()  # the options that say how many
 
 
@@ -60,7 +61,13 @@ _ENTRIES = {
     "AFN": _Entry("afn", "AFN"),
     "PNN": _Entry("pnn", "PNN", linear_part=False),
     "MMOE": _Entry(
-        "mmoe", "MMOE", TASKS, linear_part=False, experts=8, per_expert=("num_experts",)
+        "mmoe",
+        "MMOE",
+        TASKS,
+        linear_part=False,
+        experts=8,
+        fewest_experts=2,
+        per_expert=("num_experts",),
     ),
     "PLE": _Entry(
         "ple",
@@ -152,6 +159,7 @@ WORKLOADS: tuple[Workload, ...] = tuple(
         partial(_construct, entry),
         partial(_matrix, entry.history),
         experts=entry.experts,
+        fewest_experts=entry.fewest_experts,
     )
     for name, entry in _ENTRIES.items()
 )

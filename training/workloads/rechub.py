@@ -77,6 +77,21 @@ def _towers(width: int) -> list[dict[str, Any]]:
 
 # The usual number, of models where it can be chosen.
 _EXPERTS = {"MMOE": 8}
+_TO_FLOAT32 = "torch-rechub casts numerical fields to float32 on the way to its layers"
+# Models with numerical fields, which end up in a product with weights.
+_FLOAT32_ONLY = dict.fromkeys(
+    (
+        "WideDeep",
+        "DeepFM",
+        "DCN",
+        "DCNv2_mix",
+        "AutoInt",
+        "SharedBottom",
+        "MMOE",
+        "AITM",
+    ),
+    _TO_FLOAT32,
+)
 
 
 def _halves(columns: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -180,6 +195,7 @@ def _group(
             partial(_construct, module, make),
             inputs,
             experts=_EXPERTS.get(name),
+            float32_only=_FLOAT32_ONLY.get(name, ""),
         )
         for name, (family, make) in table.items()
     ]

@@ -103,6 +103,20 @@ def find(name: str) -> Workload:
     return workload.sized(**{key: int(value) for key, value in sizes.items()})
 
 
+def refuse_bfloat16(name: str) -> None:
+    """Says of a model that is known not to run in bfloat16 why; of any other name, also of none here,
+    nothing.
+
+    Raises:
+        WorkloadError: it does not run; the message says what to do.
+    """
+    workload = _BY_NAME.get(short_name(name.partition("?")[0]))
+    if workload is not None and workload.float32_only:
+        raise WorkloadError(
+            f"{workload.name} does not run in bfloat16: {workload.float32_only}; use fp32 or tf32"
+        )
+
+
 def build(
     name: str,
     *,

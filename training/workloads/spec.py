@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from passwright.passes.errors import WorkloadError
+from passwright.training.workloads.registry import refuse_bfloat16
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 _MODES = ("infer", "train")
@@ -86,7 +87,12 @@ class Spec:
         """Module and inputs on the device, by `workloads.build`; float tensors in bfloat16 if so asked.
 
         TF32 is a matter of the process: `matmul_precision` says what it has to be set to.
+
+        Raises WorkloadError of a model that is known not to run in bfloat16, if so asked, and what `build`
+        raises.
         """
+        if self.precision == "bf16":
+            refuse_bfloat16(self.model)
         module, inputs = build(
             self.model, batch=self.batch or None, seed=self.seed, device=device, train=self.train
         )

@@ -7,7 +7,7 @@ import importlib
 import io
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from passwright.passes.errors import WorkloadError
 from passwright.training.workloads.inputs import FIELDS, InputSource
@@ -58,6 +59,9 @@ class Workload:
         width: likewise, the columns of an embedding, a piece or a hidden state.
         layers: likewise, how many layers or blocks.
         width_multiple: what the width has to be a multiple of, e.g. the number of heads.
+        fewest_experts: with which the package builds the model.
+        float32_only: what of the model is in float32 whatever its parameters are, so that it does not run
+            in bfloat16; empty if it does.
     """
 
     name: str
@@ -71,6 +75,8 @@ class Workload:
     width: int | None = None
     layers: int | None = None
     width_multiple: int = 1
+    fewest_experts: int = SMALLEST["experts"]
+    float32_only: str = ""
 
     def sized(
         self,
@@ -95,7 +101,7 @@ class Workload:
         chosen = dict(item.partition("=")[::2] for item in query.split(",") if item)
         for what, (number, usual) in wanted.items():
             if number is not None:
-                self._check(what, number, usual)
+                self._check(what, number, usual, [name for name, (_, n) in wanted.items() if n])
                 chosen[what] = str(number)
         # In one order, whichever was asked for first: one model has one name.
         sizes = [f"{what}={chosen[what]}" for what in wanted if what in chosen]
@@ -108,14 +114,17 @@ class Workload:
             layers=layers or self.layers,
         )
 
-    def _check(self, what: str, number: int, usual: int | None) -> None:
+    def _check(self, what: str, number: int, usual: int | None, known: Sequence[str]) -> None:
         width = what == "width"
         if usual is None:
+            others = f"what it takes is {', '.join(known)}" if known else "it takes no sizes"
             raise WorkloadError(
-                f"{self.name} has no {'width' if width else f'number of {what}'} to choose"
+                f"{self.name} has no {'width' if width else f'number of {what}'} to choose;"
+                f" leave {what}={number} out ({others})"
             )
-        if number < SMALLEST[what]:
-            least = f"a width of {SMALLEST[what]}" if width else f"{SMALLEST[what]} {what}"
+        smallest = self.fewest_experts if what == "experts" else SMALLEST[what]
+        if number < smallest:
+            least = f"a width of {smallest}" if width else f"{smallest} {what}"
             raise WorkloadError(f"{self.name} needs {least} or more")
         if width and number % self.width_multiple:
             raise WorkloadError(
@@ -144,10 +153,12 @@ class Workload:
             batch: rows of the inputs.
             seed: of the weights and of the inputs.
             device: where both are put.
-            train: training mode (dropout is on and batch norms use the batch) or evaluation mode.
+            train: training mode (dropout is on and batch norms use the batch) or evaluation mode. The
+                inputs of a model without parameters then require a gradient, as if they came from a
+                layer that has some.
 
         Raises:
-            WorkloadError: the package that holds the model is not installed.
+            WorkloadError: the package that holds the model is not installed, or there is nothing to train.
         """
         setup = Setup(
             seed,
@@ -160,7 +171,20 @@ class Workload:
         with quiet(), seeded(seed):
             module = self.construct(setup)
         module = module.to(setup.device).train(train)
-        return module, self.example_inputs(batch=batch, seed=seed, device=device)
+        inputs = self.example_inputs(batch=batch, seed=seed, device=device)
+        if train and not any(p.requires_grad for p in module.parameters()):
+            self._require_gradients(inputs)
+        return module, inputs
+
+    def _require_gradients(self, inputs: tuple[Any, ...]) -> None:
+        numbers = [t for t in _tensors(inputs) if t.is_floating_point()]
+        if not numbers:
+            raise WorkloadError(
+                f"{self.name} has no parameters and no inputs of floating point, so that there is nothing"
+                " to train; run it in inference"
+            )
+        for tensor in numbers:
+            tensor.requires_grad_()
 
     def example_inputs(
         self, *, batch: int | None = None, seed: int = 0, device: str | torch.device = "cpu"
@@ -215,6 +239,10 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         yield
+
+
+def _tensors(inputs: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
 
 
 def _move(value: Any, device: torch.device) -> Any:
