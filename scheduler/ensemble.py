@@ -29,10 +29,12 @@ _BEYOND = 0.1
 @dataclass(frozen=True)
 class Calibration:
     """What the widths are multiplied by, so that 90 % of plans of families that were never seen lie within
-    their intervals; and the bounds of each column of `schema.SITE` in what was learned from."""
+    their intervals; how cautious a planner has to be, so that hardly any graph of them becomes slower; and
+    the bounds of each column of `schema.SITE` in what was learned from."""
 
     scale: float = 1.0
     to_go_scale: float = 1.0
+    caution: float = 1.0
     lowest: tuple[float, ...] = ()
     highest: tuple[float, ...] = ()
 
@@ -43,8 +45,8 @@ class Ensemble(Predictor):
 
     members: Sequence[GainNetwork]
     calibration: Calibration = field(default_factory=Calibration)
-    #: Hash of the weights.
-    weights: str = ""
+    #: Of weights and configuration.
+    fingerprint: str = ""
     #: What plans were measured on.
     device: str = ""
 
@@ -54,7 +56,11 @@ class Ensemble(Predictor):
 
     @property
     def version(self) -> str:
-        return f"gnn-{schema.VERSION}-{self.weights}"
+        return f"gnn-{schema.VERSION}-{self.fingerprint}"
+
+    @property
+    def caution(self) -> float:  # type: ignore[override]
+        return self.calibration.caution
 
     def forecast(self, examples: Sequence[Example]) -> Forecast:
         """What members differ by widens the intervals."""
@@ -104,7 +110,7 @@ def save(ensemble: Ensemble, folder: Path, about: Mapping[str, Any]) -> None:
         "members": len(ensemble.members),
         "calibration": {
             name: getattr(ensemble.calibration, name)
-            for name in ("scale", "to_go_scale", "lowest", "highest")
+            for name in ("scale", "to_go_scale", "caution", "lowest", "highest")
         },
         "about": dict(about),
     }
@@ -137,7 +143,8 @@ def load(folder: Path) -> Ensemble:
             f"{folder} holds no gain model that can be read ({type(error).__name__}: {error}); train one"
             " with `passwright train`"
         ) from error
-    digest = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()[:12]
+    read = b"".join((folder / name).read_bytes() for name in (WEIGHTS, CONFIG))
+    digest = hashlib.sha256(read).hexdigest()[:12]
     return Ensemble(members, calibration, digest, str(found["about"].get("device", "")))
 
 

@@ -61,6 +61,9 @@ class GainModel(ABC):
 
     #: Errors of single steps have causes of their own (`together`).
     independent = False
+    #: How much of the way from a plan's mean gain down to its lower bound is taken off before it counts as
+    #: a gain; of 1, the lower bound counts.
+    caution = 1.0
 
     @property
     @abstractmethod

@@ -33,6 +33,10 @@ class LearnedGainModel(GainModel):
     def version(self) -> str:
         return digest("learned", self.predictor.version, self.device.key(), self.folds)
 
+    @property
+    def caution(self) -> float:  # type: ignore[override]
+        return self.predictor.caution
+
     def stop_when(self, late: Callable[[], bool]) -> None:
         self._late = late
 

@@ -229,9 +229,10 @@ class Planner:
                 self._apply(current, prediction)
 
     def _surely(self, count: int | None = None) -> float:
-        """Lower bound of what the first steps gain together; of all, if not told how many."""
+        """What the first steps surely gain together; all, if not told how many."""
         steps = [done.step for done in self._done[:count]]
-        return joint_gain(steps, independent=self.model.independent).lower
+        joint = joint_gain(steps, independent=self.model.independent)
+        return joint.mean - self.model.caution * (joint.mean - joint.lower)
 
     def _cut_to_best_prefix(self) -> None:
         """Steps at the end that were to prepare something that never came are undone; so is a whole

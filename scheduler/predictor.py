@@ -26,6 +26,9 @@ class Forecast:
 class Predictor(ABC):
     """Predicts steps from their features. Deterministic: equal examples give equal numbers."""
 
+    #: `GainModel.caution` of plans by these predictions.
+    caution: float = 1.0
+
     @property
     @abstractmethod
     def version(self) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from passwright.training.gain_metrics import Plans
+from passwright.training.policy import least_caution
 
 _COVERAGE = 0.9
 #: A width of nothing would make every error infinitely many widths.
@@ -71,21 +72,27 @@ def held_out_coverage(found: Sequence[Plans], coverage: float = _COVERAGE) -> di
 
 
 def calibrated(found: Sequence[Plans], coverage: float = _COVERAGE) -> list[Plans]:
-    """With intervals scaled by the other families alone, as those of a family never seen are."""
-    scored = [(plans.family, _scored(plans)) for plans in found]
-    scales = {}
+    """With intervals scaled, and with the caution that is needed, by the other families alone, as is done
+    for a family never seen."""
+    calibrations = {}
     for family in {plans.family for plans in found}:
-        others = [one for name, one in scored if name != family]
-        scales[family] = _plan_scale(others, coverage)
-    return [_widened(plans, scales[plans.family]) for plans in found]
+        others = [plans for plans in found if plans.family != family]
+        scale = conformal_scale(others, coverage)
+        calibrations[family] = scale, caution_at(others, scale)
+    return [_widened(plans, *calibrations[plans.family]) for plans in found]
 
 
-def _widened(plans: Plans, scale: float) -> Plans:
+def caution_at(found: Sequence[Plans], scale: float) -> float:
+    """`policy.least_caution` with intervals of this scale."""
+    return least_caution([_widened(plans, scale) for plans in found])
+
+
+def _widened(plans: Plans, scale: float, caution: float = 1.0) -> Plans:
     if plans.lower is None or plans.upper is None:
         return plans
     mean = plans.predicted
     lower, upper = mean - scale * (mean - plans.lower), mean + scale * (plans.upper - mean)
-    return replace(plans, lower=lower, upper=upper)
+    return replace(plans, lower=lower, upper=upper, caution=caution)
 
 
 @dataclass(frozen=True)

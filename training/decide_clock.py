@@ -83,6 +83,8 @@ class TimedModel(GainModel):
         self._model, self._clock = model, clock
         #: Predictions asked for, and how often for all candidates of a graph.
         self.candidates = self.rounds = 0
+        # The planner goes by these.
+        self.independent, self.caution = model.independent, model.caution
 
     @property
     def version(self) -> str:
@@ -110,6 +112,7 @@ class TimedPredictor(Predictor):
 
     def __init__(self, predictor: Predictor, clock: Clock) -> None:
         self._predictor, self._clock = predictor, clock
+        self.caution = predictor.caution
 
     @property
     def version(self) -> str:

@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 
 from passwright.scheduler.commands.console import progress
-from passwright.scheduler.ensemble import Ensemble
 from passwright.scheduler.gain_network import NetworkConfig
-from passwright.scheduler.predictor import Predictor
 from passwright.training.baselines import BASELINES
 from passwright.training.conformal import calibrated, held_out_coverage
+from passwright.training.ensembles import Ensembles
 from passwright.training.failures import by_family, by_novelty, by_pattern
 from passwright.training.gain_eval import FAMILY, Learn, held_out
-from passwright.training.gain_fit import Fit, fit
+from passwright.training.gain_fit import Fit
 from passwright.training.gain_metrics import Plans, regret, scores, tau
+from passwright.training.interval_coverage import by_steps
+from passwright.training.kept import Kept
 from passwright.training.policy import choices, controls, of_whole_models, risk_coverage
-from passwright.training.prepared import prepare, vocabulary
 from passwright.training.samples import WorkloadSamples
 
 NETWORK = "network"
 #: Names of all that can be compared, the one that is ours first.
 MODELS = (NETWORK, *BASELINES)
 #: Whose answer does not depend on a seed.
-_FIXED = ("trees", "ridge", "pattern mean", "analytic")
+FIXED = ("trees", "ridge", "pattern mean", "analytic")
 
 
 def evaluate(
@@ -40,17 +40,20 @@ def evaluate(
     how: Fit | None = None,
     config: NetworkConfig | None = None,
     split: str = FAMILY,
+    kept: Kept | None = None,
 ) -> dict[str, Any]:
     """JSON: of every model its scores by seed, their means with 95 % intervals, and how its tau and its
     top-1 slow-down differ from the first model's, paired by workload.
 
     Every model is asked of the same families (`split`: or workloads) with the same others to learn from.
+    Networks that are `kept` are not fitted again.
     """
-    learns = {name: _learner(name, members, how or Fit(), config) for name in models}
-    runs = {name: 1 if name in _FIXED else seeds for name in models}
+    ensembles = Ensembles(members, how or Fit(), config or NetworkConfig((), ()), kept)
+    runs = {name: 1 if name in FIXED else seeds for name in models}
     rows: dict[str, list[list[Plans]]] = {}
     with progress(sum(runs.values()) * folds) as reporter:
-        for name, learn in learns.items():
+        for name in models:
+            learn = learner(name, ensembles.telling(reporter.working_on))
             rows[name] = []
             for seed in range(runs[name]):
 
@@ -83,33 +86,35 @@ def evaluate(
     }
 
 
-def _learner(name: str, members: int, how: Fit, config: NetworkConfig | None) -> Learn:
-    if name != NETWORK:
-        return lambda samples, seed: BASELINES[name](seed).fit(samples)
-
-    def learn(samples: Sequence[WorkloadSamples], seed: int) -> Predictor:
-        found = vocabulary(samples, config or NetworkConfig((), ()))
-        prepared = prepare(samples, found)
-        seeds = range(seed * members, (seed + 1) * members)
-        return Ensemble([fit(prepared, found, how, seed=member) for member in seeds])
-
-    return learn
+def learner(name: str, ensembles: Ensembles) -> Learn:
+    """Of the model of that name."""
+    if name == NETWORK:
+        return ensembles
+    return lambda samples, seed: BASELINES[name](seed).fit(samples)
 
 
 def _summary(found: Sequence[Sequence[Plans]]) -> dict[str, Any]:
     each = [scores(plans).to_json() for plans in found]
     shares = [share for plans in found for share in held_out_coverage(plans).values()]
     widened = [calibrated(plans) for plans in found]
-    names = sorted(set.intersection(*(set(one) for one in each)))
     return {
-        "seeds": each,
-        "mean": {name: statistics.fmean(one[name] for one in each) for name in names},
-        "interval": {name: _half([one[name] for one in each]) for name in names},
+        **over_seeds(each),
         "calibrated_coverage": statistics.fmean(shares) if shares else None,
+        "coverage by steps": by_steps(widened),
         "choices": [choices(plans).to_json() for plans in widened],
         "whole models": [
             choices(whole).to_json() for whole in map(of_whole_models, widened) if whole
         ],
+    }
+
+
+def over_seeds(each: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Figures of each seed, the means of those that all have, and half of their 95 % intervals."""
+    names = sorted(set.intersection(*(set(one) for one in each)))
+    return {
+        "seeds": [*each],
+        "mean": {name: statistics.fmean(one[name] for one in each) for name in names},
+        "interval": {name: half_interval([one[name] for one in each]) for name in names},
     }
 
 
@@ -145,7 +150,7 @@ def _paired(mine: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
     return {"mean": float(apart.mean()), "p": p, "workloads": len(apart)}
 
 
-def _half(values: Sequence[float]) -> float | None:
+def half_interval(values: Sequence[float]) -> float | None:
     """Half of a 95 % interval of the mean, by Student; None of a single value."""
     if len(values) < 2:
         return None

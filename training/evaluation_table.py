@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from passwright.training.curve_table import shown
+
 #: Of each model: what is shown, and how.
 _SHOWN = {
     "tau": ("tau", "{:.3f}"),
@@ -18,7 +20,12 @@ _WORST = 5
 
 def markdown(found: Mapping[str, Any]) -> str:
     """Models against each other, choices without a learned model, and where it costs most."""
-    blocks = [_models(found), _choices(found), _risk(found), _failures(found)]
+    blocks = [
+        _models(found),
+        _choices(found),
+        _intervals(found),
+        "\n".join(filter(None, [_risk(found), _failures(found)])),
+    ]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -29,7 +36,7 @@ def _models(found: Mapping[str, Any]) -> str:
         "| --- |" + " ---: |" * (len(titles) + 2),
     ]
     for row in found["models"]:
-        cells = [_cell(row, name, form) for name, (_, form) in _SHOWN.items()]
+        cells = [shown(row, name, form) for name, (_, form) in _SHOWN.items()]
         tests = [_p(row, f"{name}_difference") for name in ("tau", "regret")]
         lines.append(f"| {row['model']} | {' | '.join([*cells, *tests])} |")
     most = max(len(row["seeds"]) for row in found["models"])
@@ -40,13 +47,6 @@ def _models(found: Mapping[str, Any]) -> str:
         " them. p: Wilcoxon's signed-rank test against the network, paired by workload."
     )
     return "\n".join([*lines, "", note])
-
-
-def _cell(row: Mapping[str, Any], name: str, form: str) -> str:
-    if name not in row["mean"]:
-        return "-"
-    half = row["interval"].get(name)
-    return form.format(row["mean"][name]) + (f" ± {form.format(half)}" if half else "")
 
 
 def _p(row: Mapping[str, Any], name: str) -> str:
@@ -74,6 +74,33 @@ def _choices(found: Mapping[str, Any]) -> str:
             f"| {name} | {mean['graphs']:.0f} | {mean['speedup']:.3f}x | {mean['captured']:.0%}"
             f" | {mean['slower']:.1f} | {min(one['worst'] for one in seeds):.2f}x"
             f" | {mean['abstained']:.0%} |"
+        )
+    return "\n".join(lines)
+
+
+def _intervals(found: Mapping[str, Any]) -> str:
+    """How many plans lie within the intervals of the first model, by their number of steps."""
+    first = found["models"][0]
+    rows = first.get("coverage by steps")
+    title = (
+        f"Intervals of 90 %, {first['model']}, scaled by other families; width (from the mean to the lower"
+        " bound) and mean absolute error of log(time before / time after):"
+    )
+    return f"{title}\n\n{by_steps(rows)}" if rows else ""
+
+
+def by_steps(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table of what `interval_coverage.by_steps` found."""
+    lines = [
+        "| steps | plans | families | inside | below | above | without the worst family | width | error |",
+        "| --- |" + " ---: |" * 8,
+    ]
+    for row in rows:
+        others = "-" if row["others"] is None else f"{row['others']:.1%} (without {row['worst']})"
+        lines.append(
+            f"| {row['steps']} | {row['plans']} | {row['families']} | {row['coverage']:.1%}"
+            f" | {row['below']:.1%} | {row['above']:.1%} | {others}"
+            f" | {row['width']:.2f} | {row['error']:.2f} |"
         )
     return "\n".join(lines)
 

@@ -42,6 +42,7 @@ def plans_of(samples: WorkloadSamples, predictor: Predictor) -> Plans:
         by=tuple(proposed.get(steps, "nothing") for steps in plans),
         patterns=tuple(frozenset(names[step] for step in steps) for steps in plans),
         counts=tuple(map(len, plans)),
+        caution=predictor.caution,
         to_go=to_go[known],
         to_go_forecast=forecast.to_go[known],
     )

@@ -39,6 +39,8 @@ class Plans:
     counts: tuple[int, ...] = ()
     #: Plans with a pattern of which nothing was learned; () where that is not known.
     strange: tuple[bool, ...] = ()
+    #: `GainModel.caution` of who chooses among them.
+    caution: float = 1.0
     #: Of the k steps whose gain-to-go is known: that, and `Forecast.to_go` of them, (k, 3).
     to_go: Floats | None = None
     to_go_forecast: Floats | None = None

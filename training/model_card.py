@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from passwright.training import interval_coverage
+from passwright.training.aims import missed
 from passwright.training.conformal import calibrated, held_out_coverage
+from passwright.training.curve_table import line
+from passwright.training.evaluation_table import by_steps
 from passwright.training.failures import by_family, by_pattern
 from passwright.training.gain_metrics import Plans, scores
 from passwright.training.policy import choices, of_whole_models
@@ -57,6 +61,17 @@ Predicts log(time before / time after) of rewrites, with 90 % intervals, for
 {% if intervals -%}
 - **Intervals of 90 %**, scaled by other families: {{ intervals }}.
 {% endif -%}
+{% if steps -%}
+- **By the number of steps of a plan**, scaled in the same way; width (from the mean to the lower bound) and
+  mean absolute error of log(time before / time after):
+
+{{ steps }}
+
+{% endif -%}
+- **Aims missed:** {{ missed | join("; ") or "none" }}.
+{% if curve -%}
+- **Learning curve**, families it never saw, by the share of the other families' graphs: {{ curve }}.
+{% endif -%}
 - **Costs most:** families {{ families | join(", ") }}; patterns {{ patterns | join(", ") }}.
 - **Limits:** one kind of device; what was never measured alike is refused. `model.safetensors` holds
   numbers alone, and `config.json` says how they are used.
@@ -65,22 +80,29 @@ Predicts log(time before / time after) of rewrites, with 90 % intervals, for
 
 
 def card(
-    about: Mapping[str, Any], found: Sequence[Plans], suite: Mapping[str, Any] | None = None
+    about: Mapping[str, Any],
+    found: Sequence[Plans],
+    suite: Mapping[str, Any] | None = None,
+    curve: Mapping[str, Any] | None = None,
 ) -> str:
     """Markdown. `found`: predictions of families that were held out. `suite`: `Verdict.to_json` against the
-    analytic model, on families that nobody learns from."""
+    analytic model, on families that nobody learns from. `curve`: of `learning_curve.learning_curve`."""
     from jinja2 import StrictUndefined, Template
 
     widened = calibrated(found)
     figures = scores(found).to_json()
     columns = [_chosen(widened), _chosen(of_whole_models(widened))]
     columns += [suite["new"], suite["old"]] if suite else []
+    steps, inside = interval_coverage.by_steps([widened]), scores(widened).coverage
     text: str = Template(_CARD, undefined=StrictUndefined, keep_trailing_newline=True).render(
         about=about,
         rows=[(what, figures[name]) for name, what in _SHOWN.items() if name in figures],
         chosen=[(what, [_cell(one, name) for one in columns]) for name, what in _CHOSEN.items()],
         suite=suite,
-        intervals=_intervals(held_out_coverage(found), scores(widened).coverage),
+        intervals=_intervals(held_out_coverage(found), inside),
+        steps=by_steps(steps) if steps else "",
+        missed=missed(figures, inside, steps),
+        curve=line(curve) if curve else "",
         families=[
             f"{row['family']} ({row['top1']:.0%} over {row['graphs']} graphs)"
             for row in by_family(found)[:_NAMED]

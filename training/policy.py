@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from passwright.scheduler.settings import Settings
 from passwright.training.gain_metrics import Plans
 
 #: log(time before / time after) from which on a graph has become slower: by more than two percent.
 SLOWER = math.log(0.98)
+#: Share of new graphs that may come out slower: one in sixty.
+RISK = 1 / 60
+_CAUTIONS = tuple(number / 20 for number in reversed(range(20)))
 
 
 @dataclass(frozen=True)
@@ -39,14 +43,41 @@ class Choices:
 
 
 def choice(plans: Plans, least: float | None = None) -> int:
-    """The plan of the highest lower bound, if that is `least` and more (the planner's default); else 0,
-    doing nothing."""
+    """The plan that gains most surely, if that is `least` and more (the planner's default); else 0, doing
+    nothing."""
     least = Settings().min_gain if least is None else least
-    lower = plans.predicted if plans.lower is None else plans.lower
-    if len(lower) < 2:
+    surely = sure_gains(plans)
+    if len(surely) < 2:
         return 0
-    best = 1 + int(np.argmax(lower[1:]))
-    return best if lower[best] >= least else 0
+    best = 1 + int(np.argmax(surely[1:]))
+    return best if surely[best] >= least else 0
+
+
+def sure_gains(plans: Plans) -> NDArray[np.float64]:
+    """What the planner counts as the gain of each plan: its mean, less as much of the way to its lower
+    bound as the caution says."""
+    if plans.lower is None:
+        return plans.predicted
+    return plans.predicted - plans.caution * (plans.predicted - plans.lower)
+
+
+def least_caution(found: Sequence[Plans], most: float = RISK) -> float:
+    """How cautious one has to be so that of new graphs no more than the share `most` come out slower than
+    0.98x, of what was `found` on such graphs: from 1, where the lower bound counts, down to 0.
+
+    Conformal risk control (Angelopoulos, Bates, Fisch, Lei and Schuster 2024): the share of n graphs that
+    came out slower, with one more that does. Where a whole model came out slower, it is too little.
+    """
+    graphs = [plans for plans in found if len(plans.gains) > 1]
+    least = 1.0
+    for caution in _CAUTIONS:
+        bolder = [replace(plans, caution=caution) for plans in graphs]
+        came = [plans.gains[choice(plans)] < SLOWER for plans in bolder]
+        whole = any(slow and is_whole(one) for slow, one in zip(came, bolder, strict=True))
+        if whole or (sum(came) + 1) / (len(came) + 1) > most:
+            break
+        least = caution
+    return least
 
 
 def choices(found: Sequence[Plans], least: float | None = None) -> Choices:
@@ -74,7 +105,12 @@ def summed(found: Sequence[Plans], chosen: Sequence[int]) -> Choices:
 
 def of_whole_models(found: Sequence[Plans]) -> list[Plans]:
     """Those of whole models, and of no part of one nor a random graph."""
-    return [one for one in found if not one.workload.startswith(("cut:", "random:"))]
+    return [one for one in found if is_whole(one)]
+
+
+def is_whole(one: Plans) -> bool:
+    """Of a whole model."""
+    return not one.workload.startswith(("cut:", "random:"))
 
 
 #: Shares of graphs on which something is done, for curves of risk over coverage.
@@ -87,10 +123,7 @@ def risk_coverage(found: Sequence[Plans]) -> list[dict[str, float]]:
     share of them."""
     found = [plans for plans in found if len(plans.gains) > 1]
     best = [choice(plans, -math.inf) for plans in found]
-    sure = [
-        float((plans.predicted if plans.lower is None else plans.lower)[number])
-        for plans, number in zip(found, best, strict=True)
-    ]
+    sure = [float(sure_gains(plans)[number]) for plans, number in zip(found, best, strict=True)]
     order = np.argsort(-np.array(sure), kind="stable")
     rows = []
     for share in _COVERAGES if found else ():

@@ -7,9 +7,12 @@ what a command wrote. So no number in it is typed by hand.
     headroom FILE    of `passwright headroom --json FILE`, with its notes
     levels FILE      of `python -m passwright.training.levels --json FILE`
     summary FILE     its geometric means alone
+    bench FILE       of `passwright bench --json FILE`: what it comes to, and its notes
+    benchmodels FILE  its models, one a row
     groups FILE      of `python -m passwright.training.grouping_sweep FILE`
     samplers FILE    of `python -m passwright.training.search.compare --json FILE`
     evaluation FILE  of `passwright evaluate --json FILE`
+    curve FILE       of `passwright evaluate --curve --json FILE`
     records FOLDER   of `passwright collect`, packed: what each file holds and how far it can be trusted
     settings         the settings with their defaults
     choices          the settings of Inductor that can be steps of a plan
@@ -67,6 +70,18 @@ def _summary(file: Path) -> str:
     return summary(json.loads(file.read_text(encoding="utf-8"))).strip()
 
 
+def _bench(file: Path) -> str:
+    from passwright.training.bench import rows, table
+
+    return f"\n{table.summary_markdown(rows.load(file)).strip()}"
+
+
+def _benchmodels(file: Path) -> str:
+    from passwright.training.bench import rows, table
+
+    return f"\n{table.rows_markdown(rows.load(file)).strip()}"
+
+
 def _groups(file: Path) -> str:
     from passwright.training import grouping_sweep, sweep_file
 
@@ -92,6 +107,12 @@ def _samplers(file: Path) -> str:
 
 def _evaluation(file: Path) -> str:
     from passwright.training.evaluation_table import markdown
+
+    return markdown(json.loads(file.read_text(encoding="utf-8")))
+
+
+def _curve(file: Path) -> str:
+    from passwright.training.curve_table import markdown
 
     return markdown(json.loads(file.read_text(encoding="utf-8")))
 
@@ -152,9 +173,12 @@ _WRITERS: Mapping[str, Callable[[Path], str]] = {
     "headroom": _headroom,
     "levels": _levels,
     "summary": _summary,
+    "bench": _bench,
+    "benchmodels": _benchmodels,
     "groups": _groups,
     "samplers": _samplers,
     "evaluation": _evaluation,
+    "curve": _curve,
     "records": _records,
     "settings": _settings,
     "choices": _choices,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from passwright.passes.address import digest
 from passwright.scheduler.commands.console import Reporter, progress, say
@@ -14,7 +14,12 @@ from passwright.scheduler.ensemble import Calibration, Ensemble, bounds, save
 from passwright.scheduler.gain_network import GainNetwork, NetworkConfig
 from passwright.scheduler.toolchain import own_version
 from passwright.training.baselines import Analytic
-from passwright.training.conformal import conformal_scale, held_out_coverage, to_go_scale
+from passwright.training.conformal import (
+    caution_at,
+    conformal_scale,
+    held_out_coverage,
+    to_go_scale,
+)
 from passwright.training.devices import fabric_for, together
 from passwright.training.gain_eval import held_out
 from passwright.training.gain_fit import Fit, fit
@@ -46,6 +51,8 @@ class Request:
     devices: int = 1
     #: Folder of curves for TensorBoard; none without.
     logs: Path | None = None
+    #: What `learning_curve` found on the same device, for the card.
+    curve: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,8 @@ def _finished(
     examples = [step.example for one in samples for step in one.steps]
     low, high = (tuple(side.tolist()) for side in bounds(examples))
     scale = conformal_scale(found)
-    calibrated = Ensemble(ensemble.members, Calibration(scale, to_go_scale(found), low, high))
+    calibration = Calibration(scale, to_go_scale(found), caution_at(found, scale), low, high)
+    calibrated = Ensemble(ensemble.members, calibration)
     trained = Trained(calibrated, scores(found), held_out_coverage(found))
     about = {
         "device": samples[0].device,
@@ -171,7 +179,7 @@ def _finished(
     }
     save(calibrated, request.output, about)
     suite = judged(calibrated, Analytic(), sealed).to_json() if sealed else None
-    text = card(about, found, suite)
+    text = card(about, found, suite, request.curve)
     (request.output / "README.md").write_text(text, encoding="utf-8")
     say(f"written: {request.output}")
     return trained

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from passwright.passes.errors import WorkloadError
+from passwright.passes.errors import SettingsError, WorkloadError
 from passwright.scheduler import model_store
 from passwright.scheduler.commands.train import Learning
 from passwright.scheduler.ensemble import load
@@ -16,6 +17,8 @@ from passwright.training import evaluate_run, promotion, train_logs, train_setti
 from passwright.training.devices import fabric_for
 from passwright.training.gain_data import samples_at
 from passwright.training.gain_fit import Fit
+from passwright.training.kept import Kept
+from passwright.training.learning_curve import learning_curve
 from passwright.training.processes import cores
 from passwright.training.samples import WorkloadSamples
 from passwright.training.splits import is_sealed, open_ones
@@ -26,16 +29,26 @@ MODELS: tuple[str, ...] = evaluate_run.MODELS
 
 
 def train(
-    learning: Learning, output: Path, *, seed: int, device: str, devices: int, logs: Path
+    learning: Learning,
+    output: Path,
+    *,
+    seed: int,
+    device: str,
+    devices: int,
+    logs: Path,
+    curve: Path | None,
 ) -> Mapping[str, Any]:
     """`train_run.train`. Raises WorkloadError, and SettingsError before anything is built."""
     how, config = _settings(learning)
+    known = _curve(curve)
     train_logs.require()
     fabric_for(device, devices)
     request = Request(
-        output, learning.members, seed, learning.folds, how, config, device, devices, logs
+        output, learning.members, seed, learning.folds, how, config, device, devices, logs, known
     )
     found = _samples(learning)
+    if known is not None and known["device"] != found[0].device:
+        raise WorkloadError(f"{curve} is of {known['device']}, and not of {found[0].device}")
     sealed = [one for one in found if is_sealed(one.family) and one.steps]
     trained = train_model(_unsealed(found), request, sealed)
     return {"scores": trained.scores.to_json(), "coverage": trained.coverage}
@@ -62,12 +75,14 @@ def study(
 
 
 def evaluate(
-    learning: Learning, *, models: Sequence[str], seeds: int, split: str
+    learning: Learning, output: Path, *, models: Sequence[str], seeds: int, split: str, curve: bool
 ) -> Mapping[str, Any]:
-    """`evaluate_run.evaluate`. Raises WorkloadError and SettingsError."""
+    """`evaluate_run.evaluate`, or `learning_curve`. Raises WorkloadError and SettingsError."""
     how, config = _settings(learning)
-    return evaluate_run.evaluate(
-        _unsealed(_samples(learning)),
+    found = _unsealed(_samples(learning))
+    doing = learning_curve if curve else evaluate_run.evaluate
+    return doing(
+        found,
         models,
         seeds=seeds,
         folds=learning.folds,
@@ -75,7 +90,22 @@ def evaluate(
         how=how,
         config=config,
         split=split,
+        kept=Kept(output, found, asdict(how), config.to_json()),
     )
+
+
+def _curve(file: Path | None) -> Mapping[str, Any] | None:
+    if file is None:
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"the learning curve cannot be read: {error}") from error
+    if not isinstance(found, dict) or not {"device", "members", "points"} <= found.keys():
+        raise SettingsError(
+            f"{file} holds no learning curve; `passwright evaluate --curve --json FILE` writes one"
+        )
+    return found
 
 
 def _settings(learning: Learning) -> tuple[Fit, NetworkConfig]:

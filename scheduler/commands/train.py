@@ -12,6 +12,7 @@ import typer
 
 from passwright.scheduler.commands.console import console, print_json, say
 from passwright.scheduler.commands.options import Json
+from passwright.scheduler.commands.show_evaluation import show_evaluation
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,15 @@ class Tools(Protocol):
     MODELS: tuple[str, ...]
 
     def train(
-        self, learning: Learning, output: Path, *, seed: int, device: str, devices: int, logs: Path
+        self,
+        learning: Learning,
+        output: Path,
+        *,
+        seed: int,
+        device: str,
+        devices: int,
+        logs: Path,
+        curve: Path | None,
     ) -> Mapping[str, Any]:
         """Trains and writes a model; scores of families that were held out."""
 
@@ -47,9 +56,16 @@ class Tools(Protocol):
         """Searches for settings, and writes the best; these, with what they come to."""
 
     def evaluate(
-        self, learning: Learning, *, models: Sequence[str], seeds: int, split: str
+        self,
+        learning: Learning,
+        output: Path,
+        *,
+        models: Sequence[str],
+        seeds: int,
+        split: str,
+        curve: bool,
     ) -> Mapping[str, Any]:
-        """Scores of all models."""
+        """Scores of all models, or of each by how much it learned from. Networks are kept in `output`."""
 
 
 _Records = Annotated[
@@ -100,15 +116,6 @@ _Folds = Annotated[
 _Jobs = Annotated[
     int | None, typer.Option(min=1, help="Processes that build features.", show_default="cores")
 ]
-_COLUMNS = {
-    "tau": "tau",
-    "pairs": "pairs",
-    "top1": "top-1 slow-down",
-    "top3": "top-3",
-    "sign": "sign",
-    "captured": "captured",
-    "error": "error",
-}
 
 
 def train_command(tools: Callable[[], Tools]) -> Callable[..., None]:
@@ -139,6 +146,13 @@ def train_command(tools: Callable[[], Tools]) -> Callable[..., None]:
                 help="Folder of curves for TensorBoard.", show_default="logs in the model's folder"
             ),
         ] = None,
+        curve: Annotated[
+            Path | None,
+            typer.Option(
+                help="What `passwright evaluate --curve --json FILE` found, for the model's card.",
+                show_default=False,
+            ),
+        ] = None,
         study: Annotated[
             int | None,
             typer.Option(
@@ -167,7 +181,13 @@ def train_command(tools: Callable[[], Tools]) -> Callable[..., None]:
             print_json(tools().study(learning, output, seed=seed, device=on, trials=study))
             return
         found = tools().train(
-            learning, output, seed=seed, device=on, devices=devices, logs=logs or output / "logs"
+            learning,
+            output,
+            seed=seed,
+            device=on,
+            devices=devices,
+            logs=logs or output / "logs",
+            curve=curve,
         )
         if as_json:
             print_json(found)
@@ -199,6 +219,17 @@ def evaluate_command(tools: Callable[[], Tools]) -> Callable[..., None]:
             str,
             typer.Option(help="What is held out: family, or workload, whose family may be known."),
         ] = "family",
+        curve: Annotated[
+            bool,
+            typer.Option(
+                "--curve",
+                help="Learn from an eighth, a quarter, half and all of the graphs instead: what more data"
+                " brings. Of the network, unless --model names others.",
+            ),
+        ] = False,
+        output: Annotated[
+            Path, typer.Option(help="Folder in which networks are kept once they are fitted.")
+        ] = Path("runs/evaluation"),
         jobs: _Jobs = None,
         json_file: Annotated[
             Path | None, typer.Option("--json", help="Write all figures to this file.")
@@ -207,10 +238,10 @@ def evaluate_command(tools: Callable[[], Tools]) -> Callable[..., None]:
         """Compare gain models on families that they have not seen.
 
         All are asked of the same families with the same others to learn from. Differences are to the
-        first model, paired by workload.
+        first model, paired by workload. Stopped, the same command goes on from the networks that are done.
         """
         doing = tools()
-        wanted = models or list(doing.MODELS)
+        wanted = models or list(doing.MODELS[:1] if curve else doing.MODELS)
         for name in wanted:
             if name not in doing.MODELS:
                 known = ", ".join(doing.MODELS)
@@ -220,42 +251,14 @@ def evaluate_command(tools: Callable[[], Tools]) -> Callable[..., None]:
         learning = Learning(
             records, samples, device, members, folds, jobs, settings, epochs, patience
         )
-        found = doing.evaluate(learning, models=wanted, seeds=seeds, split=split)
+        found = doing.evaluate(
+            learning, output, models=wanted, seeds=seeds, split=split, curve=curve
+        )
         if json_file is not None:
             json_file.parent.mkdir(parents=True, exist_ok=True)
             text = json.dumps(found, indent=1, sort_keys=True)
             json_file.write_text(text + "\n", encoding="utf-8")
             say(f"written: {json_file}")
-        _show(found)
+        show_evaluation(found)
 
     return evaluate
-
-
-def _show(found: Mapping[str, Any]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    out = console()
-    out.print(
-        f"{found['device']}: {found['plans']} plans of {found['workloads']} workloads from"
-        f" {found['families']} families; each family predicted by what learned from others",
-        markup=False,
-    )
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("model")
-    for title in _COLUMNS.values():
-        table.add_column(title, justify="right")
-    table.add_column("p (tau)", justify="right")
-    for row in found["models"]:
-        cells = [_cell(row, name) for name in _COLUMNS]
-        against = row.get("tau_difference")
-        table.add_row(row["model"], *cells, f"{against['p']:.2g}" if against else "")
-    out.print(table)
-
-
-def _cell(row: Mapping[str, Any], name: str) -> str:
-    if name not in row["mean"]:
-        return "-"
-    half = row["interval"].get(name)
-    shown = f"{row['mean'][name]:.3f}"
-    return shown if half is None else f"{shown} ± {half:.3f}"

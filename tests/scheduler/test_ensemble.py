@@ -95,7 +95,7 @@ def test_calibration_scales_widths_and_leaves_means(ensemble: Ensemble, examples
 
 def test_what_was_never_measured_is_said_to_be(ensemble: Ensemble, examples: list) -> None:
     low, high = (tuple(side.tolist()) for side in bounds(examples))
-    known = replace(ensemble, calibration=Calibration(1.0, 1.0, low, high))
+    known = replace(ensemble, calibration=Calibration(lowest=low, highest=high))
     assert [known.unlike(one) for one in examples] == [""] * 7
     assert "never measured" in known.unlike(replace(examples[0], pattern="mine"))
     far = examples[0].site.copy()
@@ -109,12 +109,16 @@ def test_a_saved_model_predicts_the_same(
     tmp_path: Path, ensemble: Ensemble, examples: list
 ) -> None:
     low, high = (tuple(side.tolist()) for side in bounds(examples))
-    ensemble = replace(ensemble, calibration=Calibration(1.5, 2.5, low, high))
+    ensemble = replace(ensemble, calibration=Calibration(1.5, 2.5, 0.5, low, high))
     save(ensemble, tmp_path / "model", {"device": "a device"})
     again = load(tmp_path / "model")
     assert again.config == ensemble.config
     np.testing.assert_array_equal(again.forecast(examples).gain, ensemble.forecast(examples).gain)
     assert again.unlike(examples[0]) == ""
+    assert again.caution == 0.5
+    bolder = replace(ensemble, calibration=replace(ensemble.calibration, caution=0.4))
+    save(bolder, tmp_path / "bolder", {"device": "a device"})
+    assert load(tmp_path / "bolder").version != again.version
     assert again.version == load(tmp_path / "model").version
     assert {file.name for file in (tmp_path / "model").iterdir()} == {CONFIG, WEIGHTS}
 

@@ -37,7 +37,7 @@ def trained(folder: Path, device: str, seed: int = 0) -> Settings:
     config = NetworkConfig(PATTERNS, ("Linear",), width=8, trunk=16)
     draw = np.random.default_rng(0)
     low, high = bounds([example(n % 3, draw) for n in range(6)])
-    calibration = Calibration(1.0, 1.0, tuple(low.tolist()), tuple(high.tolist()))
+    calibration = Calibration(lowest=tuple(low.tolist()), highest=tuple(high.tolist()))
     save(Ensemble([GainNetwork(config).eval()], calibration), folder, {"device": device})
     return Settings(gain_model=str(folder))
 

@@ -405,3 +405,16 @@ def test_likely_steps_are_taken_if_together_they_are_sure(chains: fx.GraphModule
     assert patterns_of(planned_with(SaysApart(said), chains)) == ["exp_to_log", "exp_to_log"]
     # Two such are not sure enough for who wants more.
     assert patterns_of(planned_with(SaysApart(said), chains, min_gain=0.04)) == []
+
+
+def test_how_cautious_one_has_to_be_is_the_models_to_say(chains: fx.GraphModule) -> None:
+    unsure = Prediction(Interval(0.2, -0.1, 0.5), Interval(0.2, -0.1, 0.5))
+
+    def model(caution: float) -> GainModel:
+        found = SaysApart(by_pattern(exp_to_log=unsure))
+        found.caution = caution
+        return found
+
+    # Two steps of 0.2, each 0.3 above its lower bound: together 0.4, and 0.42 above theirs.
+    assert patterns_of(planned_with(model(1.0), chains)) == []
+    assert patterns_of(planned_with(model(0.5), chains)) == ["exp_to_log", "exp_to_log"]

@@ -18,7 +18,7 @@ from passwright.scheduler.cli import app
 from passwright.scheduler.predictor import Forecast, Predictor
 from passwright.training import promotion, sample_file
 from passwright.training.gain_metrics import Plans
-from passwright.training.policy import choice, choices
+from passwright.training.policy import choice, choices, least_caution
 from passwright.training.samples import WorkloadSamples
 from passwright.training.splits import is_sealed
 from tests.support.gains import gain, samples
@@ -89,6 +89,29 @@ def test_the_surest_plan_is_chosen_or_none() -> None:
     assert choice(plans([0.5, 0.2], [0.001, 0.002]), least=0.0) == 2
     assert choice(plans([0.5, 0.2], None)) == 1
     assert choice(plans([], [])) == 0
+
+
+def test_with_less_caution_less_of_the_way_to_the_lower_bound_counts() -> None:
+    unsure = plans([0.5], [-0.1])
+    assert choice(unsure) == 0
+    assert choice(replace(unsure, caution=0.8)) == 1  # 0.5 - 0.8 * 0.6
+    assert choice(replace(unsure, caution=0.82)) == 0
+
+
+def test_as_little_caution_as_leaves_hardly_any_graph_slower() -> None:
+    # Those that lose need more caution than those that gain.
+    wins = [plans([0.5], [-0.4])] * 198
+    loses = replace(plans([-0.1], [-0.4]), predicted=np.array([0.0, 0.2]))
+    cut = replace(loses, workload="cut:a")
+    # Of 0.5, half of 0.9 below it; of 0.2, a third of 0.6.
+    assert least_caution(wins) == 0.0
+    assert least_caution([*wins, cut]) == 0.0  # one of 200 and one more are few enough
+    three = least_caution([*wins, cut, cut, cut, cut])
+    assert 0.3 < three < 0.4
+    assert choice(replace(cut, caution=three)) == 0
+    # A whole model may not become slower.
+    assert least_caution([*wins, loses]) == three
+    assert least_caution([]) == 1.0
 
 
 def test_what_choices_come_to() -> None:

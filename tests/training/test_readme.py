@@ -23,6 +23,13 @@ def test_levels_and_settings_are_those_of_the_committed_runs() -> None:
     assert with_tables(text, ROOT / "docs") == text
 
 
+def test_evaluations_and_the_learning_curve_are_the_committed_ones() -> None:
+    text = (ROOT / "docs" / "learning.md").read_text(encoding="utf-8")
+    assert text.count("<!-- evaluation ") == 2
+    assert text.count("<!-- curve ") == 1
+    assert with_tables(text, ROOT / "docs") == text
+
+
 def test_samplers_are_those_of_the_committed_run() -> None:
     text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
     assert text.count("<!-- samplers ") == 1
