@@ -26,12 +26,17 @@ FOLDERS := passes features scheduler training data
 # One thread a worker: two workers with a thread pool each would fight for two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 
-.PHONY: help setup demo test test-all gpu-test lint format typecheck readme wheel clean FORCE
+.PHONY: help setup system demo test test-all gpu-test lint format typecheck readme wheel clean FORCE
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make the virtual environment with torch, the package, its tools and the public models
+
+# Tests of what is not there are skipped, and say so.
+system: ## Install the Debian packages that tests start: Chromium and PostgreSQL (as root)
+	@if ! command -v chromedriver >/dev/null || ! command -v pg_ctlcluster >/dev/null; then \
+	    apt-get update -qq && apt-get install -yqq chromium chromium-driver postgresql >/dev/null; fi
 
 demo: setup ## Set up, then run the main job on real models and print one table
 	$(BIN)/passwright demo

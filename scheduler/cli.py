@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from passwright.scheduler.commands.bench import Benchmark, bench_command
 from passwright.scheduler.commands.collect import Collecting, collect_command
 from passwright.scheduler.commands.console import CommandGroup
 from passwright.scheduler.commands.data import Tools, data_app
@@ -26,6 +27,7 @@ from passwright.scheduler.commands.options import (
     examples,
 )
 from passwright.scheduler.commands.promote import Promotion, promote_command
+from passwright.scheduler.commands.report import Reporting, report_command
 from passwright.scheduler.commands.train import Tools as Training
 from passwright.scheduler.commands.train import evaluate_command, train_command
 
@@ -296,6 +298,25 @@ def demo(
     raise typer.Exit(run.demo(request, json_file=json_file, markdown=markdown))
 
 
+def _bench() -> Benchmark:
+    from passwright.training.bench import tools
+
+    return tools
+
+
+app.command(
+    "bench",
+    epilog=examples(
+        "passwright bench --list  (suites and rivals)",
+        "passwright bench --json public.json --time-limit 580 --resume  (again and again)",
+        "passwright bench --suite blocks,illustrative --rivals 'predict*,combo*'",
+        "passwright bench own:norm_branches zoo:rechub/MMOE --mode infer --batch 512",
+        "passwright bench --kernelbench-dir KernelBench --mode infer",
+        "passwright bench --from public.json --markdown",
+    ),
+)(bench_command(_bench))
+
+
 def _headroom() -> Any:
     from passwright.training.headroom import run as headroom
 
@@ -374,6 +395,25 @@ app.command(
         "passwright promote runs/model --samples runs/samples.safetensors --over runs/old --to runs/best",
     ),
 )(promote_command(_promotion))
+
+
+def _reporting() -> Reporting:
+    from passwright.training.report import run
+
+    return run
+
+
+app.command(
+    "report",
+    epilog=examples(
+        "passwright report own:norm_branches --batch 64  (writes report.html)",
+        "passwright report zoo:deepctr/AutoInt?fields=6 --train --output autoint.html --json autoint.json",
+        "passwright report my_model.py:build --no-measure  (seconds instead of minutes)",
+        "passwright report own:split_cat --plan my.plan  (what an edited plan comes to)",
+        "passwright report --data committed --samples runs/samples.safetensors --output data.html",
+        "passwright report --from autoint.json --output again.html",
+    ),
+)(report_command(_reporting, _subject, _settings))
 
 
 def main() -> None:

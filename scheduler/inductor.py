@@ -235,6 +235,27 @@ def cache_counters() -> dict[str, int]:
     }
 
 
+def eager_with_cuda_graphs(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The graph as it is, its forward and its backward each replayed as a CUDA graph; no Inductor."""
+    compiled: Callable[..., Any] = torch._dynamo.lookup_backend("cudagraphs")(gm, [*example_inputs])
+    return compiled
+
+
+def skipped_cuda_graphs() -> int:
+    """Graphs so far of which Inductor was asked for a CUDA graph and made none."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["inductor"]["cudagraph_skips"])
+
+
+def forget_cuda_graphs() -> None:
+    """Gives back the CUDA graphs that Inductor has recorded, with their memory. What was compiled with
+    them must not be called any more."""
+    from torch._inductor.cudagraph_trees import reset_cudagraph_trees
+
+    reset_cudagraph_trees()
+
+
 def torch_versions() -> dict[str, str | None]:
     """Versions that decide what a compile yields; None for what is not there."""
     versions: dict[str, str | None] = {"python": platform.python_version(), "triton": None}

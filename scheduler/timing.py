@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -95,6 +95,7 @@ def compare(
     minimum_blocks: int = BOOTSTRAP_FROM,
     timeout_factor: float = 2.0,
     wall: bool = True,
+    wall_only: Collection[str] = (),
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> Comparison:
     """Measures `variants`, callables without arguments by name, against the one named `baseline`.
@@ -109,7 +110,8 @@ def compare(
     a CUDA graph, which holds several calls of what is short, and its replays are timed on the
     device. If one cannot be captured, all are timed by events around eager launches, for only like
     compares with like, and `notes` says so. With `wall`, half of the time goes to wall times with
-    eager launches.
+    eager launches. Those named in `wall_only`, which have no part in the comparison on the device, are
+    compared by wall time alone: what replays CUDA graphs of its own cannot be captured in another.
 
     The callables must keep what they read alive, and be safe to call any number of times. To
     measure with cold caches, let a callable rotate through its inputs (a CUDA graph replays one
@@ -121,6 +123,8 @@ def compare(
     """
     if baseline not in variants:
         raise ValueError(f"no variant is named {baseline!r}; there are {sorted(variants)}")
+    if baseline in wall_only:
+        raise ValueError(f"{baseline!r} is the baseline, so it needs a time on the device")
     if blocks < 1 or block_seconds <= 0:
         raise ValueError("blocks must be at least 1 and block_seconds positive")
     rules = _Rules(
@@ -149,7 +153,9 @@ def compare(
         walls = {name: _wall(variant, clock, on_cuda) for name, variant in live.items()}
         if not on_cuda:
             return _measure(walls, "wall", censored, rules, start, limit)
-        method, runs, notes = device_runs(live)
+        method, runs, notes = device_runs(
+            {name: variant for name, variant in live.items() if name not in wall_only}
+        )
         share = limit / 2 if wall else limit
         found = _measure(runs, method, censored, rules, start, share)
         if wall:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -48,6 +49,8 @@ class DeviceLock:
         name = device.replace(":", "-")
         self._gate, self._device = (directory / f"{what}{name}.lock" for what in ("gate", "device"))
         self._held: int | None = None
+        #: Seconds that this process has waited for others so far.
+        self.waited = 0.0
 
     def share(self) -> None:
         """From now on this process may use the device; nothing is done if it may already."""
@@ -80,6 +83,7 @@ class DeviceLock:
             self.release()
 
     def _take(self, kind: int) -> None:
+        begin = time.perf_counter()
         gate = _open(self._gate)
         try:
             fcntl.flock(gate, fcntl.LOCK_EX)
@@ -92,6 +96,7 @@ class DeviceLock:
             self._held = device
         finally:
             os.close(gate)
+            self.waited += time.perf_counter() - begin
 
 
 def _open(path: Path) -> int:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+from passwright.passes.errors import cause
 from passwright.scheduler.inductor import cold_cache, many_compiles
 from passwright.scheduler.timing import Comparison, compare, peak_memory
-from passwright.training.device_lock import Turns
+from passwright.training.device_lock import DeviceLock, Turns
 from passwright.training.headroom.worker import Model
 from passwright.training.judge import Judge
-from passwright.training.late_tuning import tuning_put_off
+from passwright.training.late_tuning import timed_alone, tuning_put_off
 from passwright.training.worker import free, is_unusable
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Variants:
                 # After an illegal access nothing runs any more, and nobody else is to blame for it.
                 if name == baseline or is_unusable(device):
                     raise
-                self.described[name] = {"why": f"{type(error).__name__}: {str(error)[:500]}"}
+                self.described[name] = {"why": cause(error)[:500]}
                 self.steps.pop(name, None)
                 free(device)
         free(device)
@@ -91,7 +92,7 @@ class Variants:
             except Exception as error:
                 if name == self.baseline or is_unusable(self.device):
                     raise
-                self.described[name]["why"] = f"{type(error).__name__}: {str(error)[:500]}"
+                self.described[name]["why"] = cause(error)[:500]
                 del self.steps[name]
         return compare(
             self.steps, baseline=self.baseline, device=self.device, **{"wall": False, **how}
@@ -140,7 +141,7 @@ def measured(
     def maker(options: Mapping[str, Any]) -> Maker:
         def make() -> tuple[Any, Facts]:
             with cold_cache(cold) if cold else nullcontext():
-                return _compiled(model, options)
+                return compiled(model, options)
 
         return make
 
@@ -156,39 +157,72 @@ def measured(
     return found
 
 
-def _compiled(model: Model, options: Mapping[str, Any]) -> tuple[Any, Facts]:
-    """What was compiled, and its plans, kernels and seconds."""
+def compiled(
+    model: Model, options: Mapping[str, Any], *, calls: int = 1, quiet: bool = False
+) -> tuple[Any, Facts]:
+    """What was compiled with these options of `torch.compile`, and its plans, kernels and seconds.
+
+    The options may also name a `backend` (passwright, cudagraphs or eager, which compiles nothing) and,
+    with stock Inductor, a `mode`. The first `calls` steps belong to the compile: two where the second
+    records a CUDA graph. `quiet`: what runs on a GPU meanwhile has it alone, as kernels should that are
+    being tuned, and so has what measures while it compiles. The seconds are without those that were spent
+    waiting for the device.
+    """
     import torch
 
     from passwright.scheduler.backend import passwright
-    from passwright.scheduler.inductor import compile_with_inductor, eager_backward
+    from passwright.scheduler.inductor import (
+        compile_with_inductor,
+        eager_backward,
+        eager_with_cuda_graphs,
+    )
     from passwright.scheduler.kernel_counts import capture_kernels
     from passwright.scheduler.optimize import collect_plans
 
     options = dict(options)
-    ours = options.pop("backend", "") == "passwright"
+    kind = options.pop("backend", "inductor")
+    mode = options.pop("mode", None) if kind == "inductor" else None
+    measures = _measures(options, mode)
+    # On a CPU no kernels are tuned, so only what measures must not be disturbed.
+    quiet = quiet and (measures or model.device.type == "cuda")
+    alone = _Alone(model.lock, wanted=quiet)
 
     def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        alone.end()
         # Leaves the device to whoever measures while this compiles.
-        with model.compiling(measures=any(name.startswith(_MEASURING) for name in options)):
-            compiled = passwright(gm, inputs, options=options) if ours else stock(gm, inputs)
-        return model.guarded(compiled)
-
-    def stock(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return compile_with_inductor(gm, inputs, options=options)
+        with (
+            alone.block() if measures and quiet else model.compiling(measures=measures),
+            # Whether padding a product pays is timed in any compile.
+            timed_alone(model.lock.alone) if quiet and not measures else nullcontext(),
+        ):
+            if kind == "passwright":
+                return alone.guarded(passwright(gm, inputs, options=options))
+            if kind == "cudagraphs":
+                return alone.guarded(eager_with_cuda_graphs(gm, inputs))
+            found = compile_with_inductor(gm, inputs, mode=mode, options=options)
+            return alone.guarded(found)
 
     torch.set_float32_matmul_precision(model.task.precision)
-    run = torch.compile(model.subject.module, backend=backend)
-    begin = time.perf_counter()
-    with eager_backward(), capture_kernels() as kernels, collect_plans() as plans:
-        model.subject.step(run)()
+    run: Any = model.subject.module
+    if kind != "eager":
+        run = torch.compile(run, backend=backend)
+    step = model.subject.step(run)
+    waited, begin = model.lock.waited, time.perf_counter()
+    with eager_backward(), capture_kernels() as kernels, collect_plans() as plans, alone:
+        if kind == "eager":
+            model.lock.share()
+        for _ in range(calls):
+            step()
         if model.device.type == "cuda":
             torch.cuda.synchronize()
+    seconds = time.perf_counter() - begin - (model.lock.waited - waited)
     model.lock.release()
     own = "loops" if model.device.type == "cpu" else "fused"
+    counted = sum(graph.extern + getattr(graph, own) for graph in kernels)
     return run, {
-        "compile_seconds": round(time.perf_counter() - begin, 2),
-        "kernels": sum(graph.extern + getattr(graph, own) for graph in kernels),
+        "compile_seconds": round(seconds, 2) if kind != "eager" else None,
+        # Only Inductor says what it calls.
+        "kernels": counted if kind not in ("eager", "cudagraphs") else None,
         "plans": [
             {
                 "level": applied.plan.level,
@@ -200,3 +234,56 @@ def _compiled(model: Model, options: Mapping[str, Any]) -> tuple[Any, Facts]:
             for applied in plans
         ],
     }
+
+
+def _measures(options: Mapping[str, Any], mode: str | None) -> bool:
+    """Whether these options run kernels on the device while they compile."""
+    return (
+        str(mode).startswith("max-autotune")
+        or options.get("mode") == "tune"
+        or any(name.startswith(_MEASURING) for name in options)
+    )
+
+
+class _Alone:
+    """The device for one compile alone: from the first call of what was compiled to the end of the step,
+    for that is when kernels are tuned. Unless `wanted`, or afterwards, it is shared as always."""
+
+    def __init__(self, lock: DeviceLock, *, wanted: bool) -> None:
+        self._lock, self._wanted = lock, wanted
+        self._stack = ExitStack()
+        self._has = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        self._wanted = False
+
+    def begin(self) -> None:
+        if self._wanted and not self._has:
+            self._stack.enter_context(self._lock.alone())
+            self._has = True
+
+    def end(self) -> None:
+        self._stack.close()
+        self._has = False
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+
+    def guarded(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+        """`inner`, which uses the device, and says so."""
+
+        def run(*arguments: Any) -> Any:
+            self.begin()
+            self._lock.share()
+            return inner(*arguments)
+
+        return run

@@ -92,7 +92,20 @@ def test_help_needs_no_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["doctor", "patterns", "plan", "tune", "demo", "collect", "train", "evaluate"]
+    "command",
+    [
+        "doctor",
+        "patterns",
+        "plan",
+        "tune",
+        "demo",
+        "bench",
+        "headroom",
+        "collect",
+        "train",
+        "evaluate",
+        "report",
+    ],
 )
 def test_each_command_teaches_by_example(command: str) -> None:
     result = run(command, "--help")

@@ -6,11 +6,13 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 
+from passwright.scheduler import timing
 from passwright.scheduler.comparison import Comparison, Gain, Timing, median_interval
 from passwright.scheduler.timing import (
     StopReason,
@@ -302,6 +304,36 @@ def test_keyboard_interrupt_passes_through() -> None:
     clock = Clock()
     with pytest.raises(KeyboardInterrupt):
         measure({"default": clock.variant(0.02), "b": interrupted}, clock)
+
+
+def test_what_has_no_time_on_the_device_is_compared_by_wall_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    captured: list[str] = []
+
+    def device_runs(variants: dict[str, Callable[[], object]]) -> Any:
+        captured.extend(variants)
+        return "cuda-graph", {name: lambda calls: calls * 1e-3 for name in variants}, ()
+
+    monkeypatch.setattr(timing, "device_runs", device_runs)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    clock = Clock()
+    variants = {name: clock.variant(0.02) for name in ("default", "other", "replays")}
+    found = compare(
+        variants,
+        baseline="default",
+        device=torch.device("cuda"),
+        clock=clock,
+        wall_only=["replays"],
+    )
+    assert captured == ["default", "other"]
+    assert found.timings.keys() == {"default", "other"}
+    assert found.censored == {}
+    assert found.wall is not None
+    assert found.wall.timings.keys() == variants.keys()
+    with pytest.raises(ValueError, match="needs a time on the device"):
+        measure(variants, clock, wall_only=["default"])
 
 
 def test_unknown_baseline() -> None:

@@ -87,7 +87,7 @@ class Request:
         """Raises WorkloadError for a model that nobody knows; `task` are further fields of Task."""
         if mode not in MODES:
             raise WorkloadError(f"--mode {mode}: it is one of {', '.join(MODES)}")
-        names = [_known(name) for name in models or MODELS]
+        names = [known(name) for name in models or MODELS]
         # Inference first: it compiles quicker, so that much of the table is there if the time is up.
         tasks = (
             Task(name, train, device=str(device), **task) for train in MODES[mode] for name in names
@@ -107,7 +107,7 @@ class Request:
         return digest(code_version(), described, versions, common)
 
 
-def _known(name: str) -> str:
+def known(name: str) -> str:
     """The full name of a workload; that of a user's own model as it is."""
     try:
         return workloads.find(name).name

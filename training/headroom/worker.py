@@ -21,7 +21,10 @@ from passwright.training.macros import NOTHING, State
 from passwright.training.worker import Seat, forget, is_unusable, lock_of, on_device, serve
 
 if TYPE_CHECKING:
+    import torch
     from torch import fx
+
+    from passwright.scheduler.commands.models import Subject
 
 #: Models that a worker keeps.
 _KEPT = 2
@@ -43,6 +46,10 @@ class Task:
     fold: bool = False
     #: torch's float32 matmul precision.
     precision: str = "highest"
+    #: Module and inputs are bfloat16.
+    bfloat16: bool = False
+    #: The folder with the file of a KernelBench task.
+    home: str = ""
     #: Seconds of measuring: of one variant in the search, and of the last comparison.
     trial_seconds: float = 2.0
     final_seconds: float = 6.0
@@ -179,28 +186,38 @@ class Made:
     seconds: float
 
 
+def _built(task: Task, device: torch.device) -> Subject:
+    from passwright.scheduler.commands.models import Subject, load_model
+    from passwright.training import workloads
+    from passwright.training.bench.kernelbench import builder
+    from passwright.training.workloads.spec import Spec
+
+    how: dict[str, Any] = {"batch": task.batch, "seed": task.seed, "train": task.train}
+    if task.home:
+        module, inputs = builder(Path(task.home))(task.model, device=device, **how)
+        found = Subject(task.model, module, inputs, task.train)
+    else:
+        found = load_model(task.model, workloads.build, device=device, **how)
+    if task.bfloat16:
+        spec = Spec(task.model, task.batch or 0, "bf16", task.train, task.seed)
+        cast = spec.build(lambda *_, **__: (found.module, found.inputs), device)
+        found = Subject(task.model, *cast, task.train)
+    return found
+
+
 class Model:
     """A model with its inputs, on the device."""
 
     def __init__(self, task: Task, lock: DeviceLock) -> None:
         import torch
 
-        from passwright.scheduler.commands.models import load_model
-        from passwright.training import workloads
         from passwright.training.agreement import without_dropout
 
         self.task, self.lock = task, lock
         self.device = torch.device(task.device)
         torch.set_float32_matmul_precision(task.precision)
         with lock.shared():
-            self.subject = load_model(
-                task.model,
-                workloads.build,
-                batch=task.batch,
-                seed=task.seed,
-                device=self.device,
-                train=task.train,
-            )
+            self.subject = _built(task, self.device)
             without_dropout(self.subject.module)
         self._captured: list[fx.GraphModule] | None = None
 

@@ -16,6 +16,7 @@ from passwright.training.workloads import (
     archetypes_dlrm,
     archetypes_hstu,
     archetypes_interformer,
+    blocks,
     branching,
     cases,
     classic,
@@ -52,6 +53,7 @@ _BY_NAME = _table(
         *archetypes_hstu.WORKLOADS,
         *classic.WORKLOADS,
         *illustrative.WORKLOADS,
+        *blocks.WORKLOADS,
         *cases.WORKLOADS,
     )
 )

@@ -1,0 +1,181 @@
+"""Pages as text: nothing of elsewhere, nothing that breaks out; tables and scripts that say the same."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reports import PLAN, about, data_report, empty_report, model_report
+
+from passwright.passes.errors import WorkloadError
+from passwright.training.report import html, terminal
+from passwright.training.report.charts import speed_axis
+from passwright.training.report.html import render
+from passwright.training.report.numbers import change, measured_words, percent, size
+from passwright.training.report.script import script_of
+
+EVIL = "</script><script>alert(1)</script>\"'&<b>"
+
+
+def own_parts(page: str) -> str:
+    """Without Plotly's code, which names addresses that it never asks for here."""
+    return re.sub(r"<script>(?!\"use strict\").*?</script>", "", page, count=1, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("report", [model_report(), empty_report(), data_report()])
+def test_a_page_has_all_it_needs(report: Any) -> None:
+    page = render(report)
+    own = own_parts(page)
+    assert len(own) < len(page) / 2
+    assert re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', own) == []
+    assert re.findall(r"url\((?!data:)", own) == []
+    assert "default-src 'none'" in own
+    assert page.count("</script>") == 3
+
+
+def test_names_cannot_break_out_of_a_page() -> None:
+    report = model_report(
+        about=about(subject=EVIL, command=EVIL),
+        notes=(EVIL,),
+        left=(replace(model_report().left[0], label=EVIL, reason=EVIL),),
+    )
+    page = render(report)
+    assert "alert(1)</script>" not in page
+    assert page.count("</script>") == 3
+
+
+def test_names_cannot_break_out_of_charts() -> None:
+    point = replace(data_report().points[0], workload=EVIL)
+    page = render(data_report(points=(point,)))
+    assert page.count("</script>") == 3
+    text = re.search(r'id="charts">(.*?)</script>', page, re.DOTALL)
+    assert text is not None
+    assert EVIL.replace("@", "<br>") in json.dumps(json.loads(text[1])).replace('\\"', '"')
+
+
+def test_a_missing_package_is_named_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **more: Any) -> Any:
+        if name == "plotly":
+            raise ImportError("gone", name="plotly")
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(WorkloadError, match=r"plotly.*pip install 'passwright\[report\]'"):
+        html.require()
+
+
+# ---- numbers
+
+
+def test_changes_share_a_unit() -> None:
+    assert change(4.43e-3, 3.58e-3, "seconds") == "4.43 \u2192 3.58 ms"
+    assert change(1.5, 3e-3, "seconds") == "1.5 s \u2192 3 ms"
+    assert change(3, 3) == "3"
+    assert change(None, 2048.0, "bytes") == "2 KiB"
+    assert change(None, None) == "not measured"
+    assert (size(10), size(3 << 20), percent(0.1)) == ("10 B", "3 MiB", "10.5 %")
+
+
+@pytest.mark.parametrize("reach", [0.001, 0.05, 0.3, 1.0, 2.5, 5.0])
+def test_axes_of_speed_ups_have_some_ticks_and_no_crowd(reach: float) -> None:
+    axis = speed_axis([-reach / 3, reach], "x")
+    assert 1 in axis["tickvals"]
+    assert 1 <= len(axis["tickvals"]) <= 9
+    low, high = axis["range"]
+    assert all(low <= math.log10(tick) <= high for tick in axis["tickvals"])
+
+
+def test_a_report_says_in_words_what_was_found() -> None:
+    assert measured_words(model_report()) == "1.35x [1.32, 1.38]"
+    assert measured_words(empty_report()) == "the same code as default"
+    assert measured_words(model_report(found=None)) == "nothing"
+
+
+# ---- a terminal
+
+
+def test_tables_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.show(model_report(notes=("a remark",), ended="stopped by Ctrl-C"))
+    out = capsys.readouterr().out
+    for words in (
+        "predicted 1.57x [1.42, 1.73], measured 1.35x [1.32, 1.38]: slower than predicted",
+        "pattern_2",
+        "surely gains by itself",
+        "noise floor 1.0 %",
+        "gain not certain enough",
+        "cpp_fused_sin_0",
+        "10 \u2192 4",
+        "note: a remark",
+        "not complete: stopped by Ctrl-C",
+    ):
+        assert words in out
+
+
+def test_tables_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.show(empty_report())
+    out = capsys.readouterr().out
+    assert "No gain expected. 2 candidates were looked at; 1 may gain, and none is sure" in out
+    assert "slower than predicted" not in out
+
+
+def test_tables_of_a_data_set(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.show(data_report())
+    out = capsys.readouterr().out
+    for words in ("3 records", "families it never saw", "Kendall's tau", "regret", "worst misses"):
+        assert words in out
+
+
+# ---- the script
+
+
+def test_the_script_is_python_with_all_plans() -> None:
+    report = model_report(
+        about=about(subject="my_model.py:make", settings={"min_gain": "0.05"}), train=True
+    )
+    text = script_of(report, "1.35x [1.32, 1.38]")
+    names: dict[str, Any] = {"__name__": "read"}
+    exec(compile(text, "reproduce.py", "exec"), names)
+    assert names["MODEL"] == "my_model.py:make"
+    assert (names["BATCH"], names["TRAIN"], names["DEVICE"]) == (8, True, "cpu")
+    assert names["SETTINGS"] == {"min_gain": "0.05"}
+    assert names["PLANS"] == [PLAN]
+    assert "It needs the file my_model.py beside it." in names["__doc__"]
+    assert 'pip install "torch==2.13.0" "passwright==0.1.0"' in names["__doc__"]
+
+
+def test_a_script_without_plans_is_python_too() -> None:
+    text = script_of(model_report(graphs=(), about=about(subject="zoo:a/B")), "nothing")
+    names: dict[str, Any] = {"__name__": "read"}
+    exec(compile(text, "reproduce.py", "exec"), names)
+    assert names["PLANS"] == []
+    assert "passwright[zoo]==0.1.0" in names["__doc__"]
+
+
+@pytest.mark.inductor
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [(), ("--replay",)])
+def test_the_script_runs_by_itself(tmp_path: Path, how: tuple[str, ...]) -> None:
+    import subprocess
+    import sys
+
+    report = model_report(about=about(subject="own:split_cat_sigmoid?fields=4"), batch=16)
+    (tmp_path / "again.py").write_text(script_of(report, "1.35x"), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "again.py", "--seconds", "0.5", *how],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "measured: " in done.stdout
+    assert "in the report:  1.35x, on some CPU" in done.stdout

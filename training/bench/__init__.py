@@ -1,0 +1,1 @@
+"""The benchmark against everything else that compiles the same models: `passwright bench`."""

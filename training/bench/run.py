@@ -1,0 +1,381 @@
+"""`passwright bench`: every rival on every case, in one run on one machine.
+
+Cases compile in several worker processes at a time and are measured one after the other. Rows are kept in
+the file as they come; what fails, hangs or kills its process is a row too.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from passwright.passes.address import digest
+from passwright.passes.errors import WorkloadError
+from passwright.scheduler.commands.console import INTERRUPTED, Reporter, progress, say
+from passwright.scheduler.device import describe
+from passwright.scheduler.inductor import torch_versions
+from passwright.scheduler.optimize import code_version
+from passwright.scheduler.toolchain import own_version
+from passwright.training.bench import summary, table
+from passwright.training.bench.rivals import Rival
+from passwright.training.bench.rows import Case, Report, Row, State, failed, load, rows_of, save
+from passwright.training.bench.worker import Limits, task_of, work
+from passwright.training.collect_worker import doing
+from passwright.training.pool import Hand, Pool
+from passwright.training.processes import ProcessWorker, Worker, cores, spawning
+from passwright.training.worker import Question, Seat
+
+__all__ = ["Request", "bench", "load", "run", "show"]
+
+_TICK = 0.5
+#: Seconds between two lines off a terminal, where there is no bar.
+_LINE_EVERY = 30.0
+#: A worker on a GPU compiles with so many processes more.
+_CORES_A_JOB = {"cpu": 2, "cuda": 5}
+#: Seconds that a case may take beyond its compiles and measuring: building, checking, waiting.
+_GRACE = 300.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be measured, where, and for how long."""
+
+    cases: tuple[Case, ...]
+    rivals: tuple[Rival, ...]
+    device: torch.device
+    jobs: int
+    limits: Limits = field(default_factory=Limits)
+    time_limit: float | None = None
+    seed: int = 0
+    #: Of a user's KernelBench; its name is kept in no report.
+    home: Path | None = None
+
+    @property
+    def context(self) -> str:
+        """Hash of what figures depend on."""
+        versions = sorted(map(str, torch_versions().items()))
+        return digest(code_version(), describe(self.device).key(), versions, self.seed)
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a worker with a case is given up."""
+        return _GRACE + len(self.rivals) * (self.limits.measure + self.limits.compile)
+
+
+def default_jobs(device: torch.device) -> int:
+    """So many that compiles are not in each other's way: their seconds are compared."""
+    return max(1, cores() // _CORES_A_JOB[device.type])
+
+
+@dataclass(frozen=True)
+class _Ticket:
+    """A case that somebody works on, and those of its rivals that are still in it."""
+
+    case: Case
+    rivals: tuple[Rival, ...]
+    hand: Hand
+
+
+class Bench:
+    """The loop that keeps the workers busy; `report` holds what is there so far."""
+
+    def __init__(
+        self,
+        request: Request,
+        pool: Pool,
+        report: Report,
+        listener: Callable[[Bench, Sequence[Row]], None],
+        idle: Callable[[Bench], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.request, self.report = request, report
+        self._pool, self._clock = pool, clock
+        self._listener, self._idle = listener, idle
+        self._start, self._earlier = clock(), report.seconds
+        self._deadline = self._start + (request.time_limit or math.inf)
+        names = [rival.name for rival in request.rivals]
+        waiting = [case for case in request.cases if not report.is_done(case, names)]
+        # What takes longest first, so that no worker is left with it at the end.
+        waiting.sort(key=lambda case: not case.train)
+        self._waiting: deque[tuple[Case, tuple[Rival, ...]]] = deque(
+            (case, request.rivals) for case in waiting
+        )
+        self._open: dict[int, _Ticket] = {}
+        #: Rows of rivals that took a worker down, while the others are measured without them.
+        self._lost: dict[Case, list[Row]] = {}
+        self.total, self.done = len(waiting), 0
+        #: When the last case was done, in seconds of this run.
+        self._last = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Of this run."""
+        return self._clock() - self._start
+
+    @property
+    def total_seconds(self) -> float:
+        """With those of earlier runs."""
+        return self._earlier + self.seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until the time limit."""
+        return self._deadline - self._clock()
+
+    def forecast(self) -> str:
+        """How long the rest may take, judged by what is done."""
+        missing = self.total - self.done
+        if not self.done or not missing:
+            return ""
+        since = self.seconds - self._last
+        minutes = max(0.0, self._last / self.done * missing - since) / 60
+        return f"about {max(1, round(minutes))} min left"
+
+    def doing(self) -> str:
+        """One line about what goes on."""
+        busy = []
+        for ticket in self._open.values():
+            rival = _read(doing(ticket.hand.seat))
+            busy.append(f"{ticket.case.title} ({rival or 'measuring'})")
+        parts = [", ".join(busy) or "starting", f"{len(self._waiting)} wait", self.forecast()]
+        return "; ".join(part for part in parts if part)
+
+    def run(self) -> None:
+        """Does what the time allows; what is missing then is in the report too. KeyboardInterrupt passes
+        through, with all workers ended."""
+        try:
+            while (self._waiting or self._open) and self.left > 0:
+                self._put_questions()
+                self._take_answers()
+                self._idle(self)
+        finally:
+            self._pool.close(at_once=bool(self._waiting or self._open))
+            self.report = self._with_missing()
+
+    def _put_questions(self) -> None:
+        request = self.request
+        for hand in self._pool.idle:
+            if not self._waiting:
+                return
+            case, rivals = self._waiting.popleft()
+            task = task_of(
+                case,
+                device=str(request.device),
+                seed=request.seed,
+                home=str(request.home) if case.is_kernelbench and request.home else "",
+            )
+            doing(hand.seat).unlink(missing_ok=True)
+            ticket = _Ticket(case, rivals, hand)
+            self._open[hand.seat.number] = ticket
+            question = Question("rivals", task, (rivals, request.limits))
+            try:
+                self._pool.ask(hand, question, ticket, min(request.patience, max(self.left, 0.0)))
+            except OSError as error:
+                self._finish(ticket, failed(case, rivals, f"no worker process: {error}"))
+
+    def _take_answers(self) -> None:
+        for ticket, message in self._pool.answers(max(0.0, min(_TICK, self.left))):
+            if "answer" in message:
+                self._finish(ticket, rows_of(ticket.case, ticket.rivals, message["answer"]))
+            elif message.get("late") and self.left <= 0:
+                self._waiting.appendleft((ticket.case, ticket.rivals))
+                del self._open[ticket.hand.seat.number]
+            else:
+                self._fail(ticket, message)
+
+    def _fail(self, ticket: _Ticket, message: Mapping[str, Any]) -> None:
+        """Of a worker that died or hung, only the rival that it was busy with is to blame."""
+        case, rivals = ticket.case, ticket.rivals
+        why, late = str(message.get("failed", "died")), bool(message.get("late"))
+        culprit = _read(doing(ticket.hand.seat)) if late or message.get("ends") else ""
+        guilty = [rival for rival in rivals if rival.name == culprit]
+        others = tuple(rival for rival in rivals if rival not in guilty)
+        if guilty and others:
+            self._lost.setdefault(case, []).extend(failed(case, guilty, why, late=late))
+            self._waiting.appendleft((case, others))
+            del self._open[ticket.hand.seat.number]
+        else:
+            self._finish(ticket, failed(case, rivals, why, late=late))
+
+    def _finish(self, ticket: _Ticket, rows: Iterable[Row]) -> None:
+        order = [rival.name for rival in self.request.rivals]
+        found = [*rows, *self._lost.pop(ticket.case, ())]
+        found.sort(key=lambda row: order.index(row.rival))
+        self.report = self.report.with_rows(found)
+        self.done, self._last = self.done + 1, self.seconds
+        del self._open[ticket.hand.seat.number]
+        self._listener(self, found)
+
+    def _with_missing(self) -> Report:
+        """With the cases that have no rows yet, and the rows of rivals that were lost on the way."""
+        report = self.report
+        missing = [case for case, _ in self._waiting]
+        missing += [ticket.case for ticket in self._open.values()]
+        for case in missing:
+            if case in self._lost and not report.of(case):
+                report = report.with_rows(self._lost[case])
+        asked = {*self.request.cases}
+        kept = [case for case in report.not_run if case not in asked]
+        return replace(report, not_run=tuple(sorted({*missing, *kept}, key=_order)))
+
+
+def _order(case: Case) -> tuple[str, str, bool, int, str]:
+    return case.suite, case.model, case.train, case.batch or 0, case.precision
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+# ---- the command
+
+
+def bench(
+    request: Request, *, json_file: Path | None, resume: bool = False, markdown: bool = False
+) -> int:
+    """Runs, prints tables and writes the file after each case. The exit code is 130 after Ctrl-C, 1 if
+    one of ours failed or was wrong."""
+    report = _earlier(request, json_file) if resume and json_file is not None else None
+    report, interrupted = run(request, report=report, json_file=json_file)
+    if json_file is not None:
+        say(f"written: {json_file}")
+    show(report, markdown=markdown)
+    if report.not_run:
+        count = len(report.not_run)
+        missing = f"{count} case{'s are' if count > 1 else ' is'} missing"
+        again = "; the same command with --resume goes on" if json_file else ""
+        say(f"{missing}: {'stopped' if interrupted else 'time limit'}{again}")
+    if interrupted:
+        return INTERRUPTED
+    ours = {rival.name for rival in request.rivals if rival.ours}
+    bad = (State.FAILED, State.WRONG, State.TIMEOUT)
+    return int(any(row.rival in ours and row.state in bad for row in report.rows))
+
+
+def run(
+    request: Request,
+    launch: Callable[[Seat], Worker] | None = None,
+    *,
+    report: Report | None = None,
+    json_file: Path | None = None,
+) -> tuple[Report, bool]:
+    """The report, gone on from an earlier one, and whether Ctrl-C cut it short. `launch` starts a
+    worker."""
+    if report is None:
+        report = _empty(request)
+    interrupted = False
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="passwright-bench-", ignore_cleanup_errors=True
+        ) as place,
+        progress(len(request.cases)) as reporter,
+    ):
+        threads = torch.get_num_threads() if request.device.type == "cpu" else 1
+        seats = [Seat(place, n, str(request.device), threads) for n in range(request.jobs)]
+        teller = _Teller(reporter, request, json_file)
+        pool = Pool(seats, launch or launcher())
+        found = Bench(request, pool, report, teller, teller.now_and_then)
+        teller.known(found)
+        try:
+            found.run()
+        except KeyboardInterrupt:
+            interrupted = True
+        report = replace(found.report, seconds=round(found.total_seconds, 1))
+    if json_file is not None:
+        save(report, json_file)
+    return report, interrupted
+
+
+def show(report: Report, *, markdown: bool) -> None:
+    """Prints the tables."""
+    if markdown:
+        import typer
+
+        typer.echo(table.markdown(report), nl=False)
+    else:
+        table.show(report)
+
+
+class _Teller:
+    """Shows the progress and keeps the file up to date, so that no kind of end loses much."""
+
+    def __init__(self, reporter: Reporter, request: Request, json_file: Path | None) -> None:
+        self._reporter, self._request, self._json_file = reporter, request, json_file
+        self._told = time.monotonic()
+
+    def known(self, bench: Bench) -> None:
+        """Counts what an earlier run has done."""
+        done = len(self._request.cases) - bench.total
+        if done:
+            self._reporter.done = done
+            say(f"{done} of {len(self._request.cases)} cases were measured before")
+
+    def __call__(self, bench: Bench, rows: Sequence[Row]) -> None:
+        forecast = bench.forecast()
+        line = f"{rows[0].case.title}: {summary.of_case(rows)}"
+        self._reporter.finished(f"{line}; {forecast}" if forecast else line)
+        if self._json_file is not None:
+            save(replace(bench.report, seconds=round(bench.total_seconds, 1)), self._json_file)
+
+    def now_and_then(self, bench: Bench) -> None:
+        """What goes on: beside the bar, or off a terminal a line now and then."""
+        doing_now = bench.doing()
+        self._reporter.working_on(doing_now)
+        if not sys.stderr.isatty() and time.monotonic() - self._told > _LINE_EVERY:
+            self._told = time.monotonic()
+            say(doing_now)
+
+
+def launcher() -> Callable[[Seat], Worker]:
+    """Fresh processes: one that has used CUDA cannot be copied."""
+    context = spawning()
+    return lambda seat: ProcessWorker(context, work, seat)
+
+
+def _earlier(request: Request, path: Path) -> Report | None:
+    """The report in the file, if its figures were made by this code on this device."""
+    if not path.exists():
+        return None
+    report = load(path)
+    if report.context != request.context:
+        raise WorkloadError(
+            f"{path} was made by other code, on another device or with another seed, so its times do not"
+            " count here; write to another file"
+        )
+    return replace(report, rivals={**report.rivals, **_notes(request)})
+
+
+def _notes(request: Request) -> dict[str, str]:
+    return {rival.name: rival.note for rival in request.rivals}
+
+
+def _empty(request: Request) -> Report:
+    described = describe(request.device)
+    return Report(
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        device={**asdict(described), "key": described.key()},
+        versions={**torch_versions(), "passwright": own_version()},
+        context=request.context,
+        seed=request.seed,
+        seconds=0.0,
+        rivals=_notes(request),
+        options={
+            "jobs": request.jobs,
+            "cores": cores(),
+            "measure_seconds": request.limits.measure,
+            "compile_limit": request.limits.compile,
+        },
+    )

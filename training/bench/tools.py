@@ -1,0 +1,85 @@
+"""What the command `passwright bench` calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from passwright.passes.errors import WorkloadError
+from passwright.training.bench.rivals import TUNE_SECONDS, all_rivals, chosen, has_graphs
+from passwright.training.bench.rows import Case, load
+from passwright.training.bench.run import Request, bench, default_jobs, show
+from passwright.training.bench.suites import PUBLIC, SUITES, of_kernelbench, of_models, suites
+from passwright.training.bench.worker import Limits
+
+__all__ = ["bench", "listing", "load", "request", "show"]
+
+
+def request(
+    *,
+    models: Sequence[str] = (),
+    suite: str | None = None,
+    home: Path | None = None,
+    mode: str = "both",
+    batch: int | None = None,
+    precisions: Sequence[str] = (),
+    rivals: Sequence[str] = (),
+    tune_seconds: float = TUNE_SECONDS,
+    device: torch.device,
+    jobs: int | None = None,
+    measure: float = 1.0,
+    compile: float = 600.0,
+    time_limit: float | None = None,
+    seed: int = 0,
+) -> Request:
+    """What the command line asks for. Raises WorkloadError for what there is not."""
+    cases = [*_cases(models, suite, home, mode, batch, precisions)]
+    return Request(
+        tuple(dict.fromkeys(cases)),
+        chosen(rivals, tune_seconds=tune_seconds),
+        device,
+        min(jobs or default_jobs(device), len(cases)),
+        Limits(measure, compile),
+        time_limit,
+        seed,
+        home,
+    )
+
+
+def _cases(
+    models: Sequence[str],
+    suite: str | None,
+    home: Path | None,
+    mode: str,
+    batch: int | None,
+    precisions: Sequence[str],
+) -> Iterator[Case]:
+    named = suites(suite) if suite else []
+    if home is not None:
+        if batch is not None and not named:
+            raise WorkloadError("--batch: KernelBench's files say how many rows their inputs have")
+        only = () if named else models
+        yield from of_kernelbench(home).cases(mode, precisions=precisions, only=only)
+    elif models and not named:
+        yield from of_models(models).cases(mode, batch=batch, precisions=precisions)
+    elif not named:
+        named = [SUITES[PUBLIC]]
+    for one in named:
+        yield from one.cases(mode, batch=batch, precisions=precisions, only=models)
+
+
+def listing() -> str:
+    """Suites and rivals, a line each."""
+    lines = ["Suites (--suite):"]
+    for suite in SUITES.values():
+        batches = "/".join(map(str, suite.batches))
+        about = f"{len(suite.models())} models, batch {batches}, {'/'.join(suite.precisions)}"
+        lines.append(f"  {suite.name}: {suite.note} {about}.")
+    lines.append("Rivals (--rivals), each also with CUDA graphs as 'NAME + CUDA graphs':")
+    for rival in all_rivals():
+        if not has_graphs(rival.name):
+            usual = "" if rival.usual else " Only if named."
+            lines.append(f"  {rival.name}: {rival.note}{usual}")
+    return "\n".join(lines) + "\n"
