@@ -24,6 +24,7 @@ from passwright.training.policy import choices, controls, of_whole_models, risk_
 from passwright.training.samples import WorkloadSamples
 
 NETWORK = "network"
+_FLIPS = 20_000
 #: Names of all that can be compared, the one that is ours first.
 MODELS = (NETWORK, *BASELINES)
 #: Whose answer does not depend on a seed.
@@ -121,8 +122,8 @@ def over_seeds(each: Sequence[Mapping[str, float]]) -> dict[str, Any]:
 def _against(
     found: Sequence[Sequence[Plans]], first: Sequence[Sequence[Plans]]
 ) -> dict[str, Mapping[str, float]]:
-    """Mean differences from the first model over workloads (means over seeds), with p-values of Wilcoxon's
-    signed-rank test. Of tau more is better, of regret less."""
+    """Mean differences from the first model over workloads (means over seeds), tested in two ways. Of tau
+    more is better, of regret less."""
     if found is first:
         return {}
     measures: dict[str, Callable[[Plans], float]] = {
@@ -130,7 +131,9 @@ def _against(
         "regret": lambda plans: regret(plans, 1),
     }
     return {
-        f"{name}_difference": _paired(_by_workload(found, of), _by_workload(first, of))
+        f"{name}_difference": paired(
+            _by_workload(found, of), _by_workload(first, of), [plans.family for plans in first[0]]
+        )
         for name, of in measures.items()
     }
 
@@ -139,15 +142,33 @@ def _by_workload(found: Sequence[Sequence[Plans]], of: Callable[[Plans], float])
     return [statistics.fmean(of(plans) for plans in over) for over in zip(*found, strict=True)]
 
 
-def _paired(mine: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
-    from scipy.stats import wilcoxon
+def paired(
+    mine: Sequence[float], theirs: Sequence[float], families: Sequence[str]
+) -> dict[str, float]:
+    """The mean difference over workloads. `p`: that their order is chance, by Wilcoxon's signed-rank test,
+    which looks at how often one is ahead more than at by how much. `p_mean`: that the mean is chance, by
+    flipping the signs of whole families, whose workloads err together (Fisher's permutation test)."""
+    from scipy.stats import permutation_test, wilcoxon
 
-    pairs = zip(mine, theirs, strict=True)
-    apart = np.array([a - b for a, b in pairs if math.isfinite(a - b)])
+    rows = [(a - b, family) for a, b, family in zip(mine, theirs, families, strict=True)]
+    rows = [row for row in rows if math.isfinite(row[0])]
+    apart = np.array([difference for difference, _ in rows])
     if not apart.any():
-        return {"mean": 0.0, "p": 1.0, "workloads": len(apart)}
-    p = float(wilcoxon(apart).pvalue)
-    return {"mean": float(apart.mean()), "p": p, "workloads": len(apart)}
+        return {"mean": 0.0, "p": 1.0, "p_mean": 1.0, "workloads": len(apart)}
+    names = sorted({family for _, family in rows})
+    sums = np.array([sum(x for x, family in rows if family == name) for name in names])
+    flipped = 1.0
+    if len(sums) > 1:
+        test = permutation_test(
+            (sums,), np.mean, permutation_type="samples", n_resamples=_FLIPS, rng=0
+        )
+        flipped = float(test.pvalue)
+    return {
+        "mean": float(apart.mean()),
+        "p": float(wilcoxon(apart).pvalue),
+        "p_mean": flipped,
+        "workloads": len(apart),
+    }
 
 
 def half_interval(values: Sequence[float]) -> float | None:

@@ -32,25 +32,27 @@ def markdown(found: Mapping[str, Any]) -> str:
 def _models(found: Mapping[str, Any]) -> str:
     titles = [title for title, _ in _SHOWN.values()]
     lines = [
-        "| model | " + " | ".join(titles) + " | p (tau) | p (first choice) |",
-        "| --- |" + " ---: |" * (len(titles) + 2),
+        "| model | " + " | ".join(titles) + " | p (tau) | p (first choice) | p of its mean |",
+        "| --- |" + " ---: |" * (len(titles) + 3),
     ]
     for row in found["models"]:
         cells = [shown(row, name, form) for name, (_, form) in _SHOWN.items()]
         tests = [_p(row, f"{name}_difference") for name in ("tau", "regret")]
+        tests.append(_p(row, "regret_difference", "p_mean"))
         lines.append(f"| {row['model']} | {' | '.join([*cells, *tests])} |")
     most = max(len(row["seeds"]) for row in found["models"])
     note = (
         f"- {found['device']}: {found['plans']:,} plans of {found['workloads']} workloads from"
         f" {found['families']} families, held out in {found['folds']} parts; ensembles of"
         f" {found['members']}; {most} seeds where the model has any, ± is half a 95 % interval over"
-        " them. p: Wilcoxon's signed-rank test against the network, paired by workload."
+        " them. p: Wilcoxon's signed-rank test against the network, paired by workload; of the mean, a"
+        " test that flips the signs of whole families."
     )
     return "\n".join([*lines, "", note])
 
 
-def _p(row: Mapping[str, Any], name: str) -> str:
-    return f"{row[name]['p']:.2g}" if name in row else ""
+def _p(row: Mapping[str, Any], name: str, p: str = "p") -> str:
+    return f"{row[name][p]:.2g}" if p in row.get(name, {}) else ""
 
 
 def _choices(found: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ from passwright.training.conformal import (
     held_out_coverage,
     to_go_scale,
 )
-from passwright.training.evaluate_run import evaluate
+from passwright.training.evaluate_run import evaluate, paired
 from passwright.training.gain_fit import Epoch, Fit
 from passwright.training.gain_metrics import Plans
 from passwright.training.splits import is_sealed
@@ -178,6 +178,22 @@ def plans(family: str, errors: list[float], width: float = 0.1) -> Plans:
     """Plans that gain nothing, predicted off by these."""
     off = np.array([0.0, *errors])
     return Plans(family, family, np.zeros(len(off)), off, off, off - width, off + width)
+
+
+def test_means_are_told_from_how_often_one_is_ahead() -> None:
+    # Ahead by little in most families, behind by much in two of twelve.
+    families = [f"family{n}" for n in range(12) for _ in range(4)]
+    mine = [1.0 if n < 8 else -0.2 for n in range(48)]
+    found = paired(mine, [0.0] * 48, families)
+    assert found["mean"] == pytest.approx(0.0)
+    assert found["p"] < 0.05
+    assert found["p_mean"] > 0.5
+    same = paired([0.1, 0.2], [0.1, 0.2], ["a", "b"])
+    assert same == {"mean": 0.0, "p": 1.0, "p_mean": 1.0, "workloads": 2}
+    # What all workloads of one family say is said once.
+    ahead = paired([1.0] * 48, [0.0] * 48, families)
+    once = paired([1.0] * 48, [0.0] * 48, ["one"] * 48)
+    assert ahead["p_mean"] < 0.01 < 0.9 < once["p_mean"]
 
 
 def test_the_scale_is_the_quantile_of_errors_in_widths() -> None:
