@@ -130,9 +130,11 @@ def has_own_layout(graph: GraphView, node: fx.Node) -> bool:
         # A matrix with a batch to its right is multiplied by way of transposes.
         return graph.ndim(op.left) > 2 or graph.ndim(op.right) == 2
     if op is None:
-        return node.target in _ROW_MAJOR or _is_own_kernel(node.target)
+        # A result that was handed in lies as it did.
+        return "out" not in node.kwargs and (node.target in _ROW_MAJOR or _is_own_kernel(node))
     return isinstance(op, _LAYOUT_BARRIERS)
 
 
-def _is_own_kernel(target: object) -> bool:
+def _is_own_kernel(node: fx.Node) -> bool:
+    target = node.target
     return isinstance(target, torch._ops.OpOverload) and target.namespace == _OWN_NAMESPACE

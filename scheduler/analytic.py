@@ -10,6 +10,7 @@ How sure a gain is follows from the errors of the estimates: see `estimate.py`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
@@ -30,7 +31,7 @@ from passwright.scheduler.inductor import pointwise_cat_limits
 
 #: Up to so many nodes, a graph gets all the rehearsals that the settings allow.
 _USUAL_SIZE = 250
-_VERSION = 8
+_VERSION = 9
 _NOTHING = Interval(0.0, 0.0, 0.0)
 
 
@@ -166,14 +167,26 @@ class AnalyticGainModel(GainModel):
 
 def likeness(candidate: Candidate, view: GraphView) -> Hashable:
     """Equal for candidates that should gain the same: one step of an unrolled loop and the next, one
-    expert and the next. What a parameter is called does not matter."""
-    anchor = candidate.match.anchor.node
-    around = (*anchor.all_input_nodes, *view.users(anchor))
+    expert and the next. What a parameter is called does not matter.
+
+    Matched nodes are told by what they compute, of which sizes, and for how many users; so are the values
+    around them, each once however many of the nodes share it, as look-ups share an index. A value that
+    nobody else uses may be gone after the step.
+    """
+    nodes = candidate.match.nodes
+    inside = set(nodes)
+    sources = {source for node in nodes for source in node.all_input_nodes}
+    users = {user for node in nodes for user in node.users}
+    given = Counter(
+        (_kind(view, source), source.op == "placeholder" or source.users.keys() <= inside)
+        for source in sources
+    )
     return (
         candidate.pattern.name(),
         candidate.match.parameters,
-        tuple(_kind(view, node) for node in candidate.match.nodes),
-        tuple(_kind(view, node) for node in around),
+        tuple((_kind(view, node), len(node.users)) for node in nodes),
+        frozenset(given.items()),
+        frozenset(Counter(_kind(view, user) for user in users).items()),
     )
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,27 @@ from torch import Tensor
 from passwright.features import schema
 from passwright.features.example import Example
 from passwright.scheduler.estimate import NINETY
+from passwright.scheduler.familiar import Familiar
 from passwright.scheduler.gain_network import Collator, GainNetwork, NetworkConfig
 from passwright.scheduler.model_store import CONFIG
-from passwright.scheduler.predictor import Floats, Forecast, Predictor
+from passwright.scheduler.predictor import Forecast, Predictor
 
 WEIGHTS = "model.safetensors"
 _FORMAT = 1
-#: A column may lie outside of what was seen by this part of its range.
-_BEYOND = 0.1
+_CALIBRATED = ("scale", "to_go_scale", "caution", "strange_scale", "lowest", "highest")
 
 
 @dataclass(frozen=True)
 class Calibration:
     """What the widths are multiplied by, so that 90 % of plans of families that were never seen lie within
-    their intervals; how cautious a planner has to be, so that hardly any graph of them becomes slower; and
-    the bounds of each column of `schema.SITE` in what was learned from."""
+    their intervals; how cautious a planner has to be, so that hardly any graph of them becomes slower; what
+    widths are multiplied by besides of a step that is unlike all that was learned from, which is refused if
+    that is None; and the bounds of each column of `schema.SITE` in what was learned from."""
 
     scale: float = 1.0
     to_go_scale: float = 1.0
     caution: float = 1.0
+    strange_scale: float | None = None
     lowest: tuple[float, ...] = ()
     highest: tuple[float, ...] = ()
 
@@ -49,6 +52,12 @@ class Ensemble(Predictor):
     fingerprint: str = ""
     #: What plans were measured on.
     device: str = ""
+
+    @cached_property
+    def familiar(self) -> Familiar:
+        """What was learned from."""
+        known = self.calibration
+        return Familiar(frozenset(self.config.patterns), known.lowest, known.highest)
 
     @property
     def config(self) -> NetworkConfig:
@@ -73,24 +82,17 @@ class Ensemble(Predictor):
         apart = means.std(axis=0)[..., None] * NINETY
         total = np.sqrt(np.square(widths.mean(axis=0)) + np.square(apart))
         scales = np.array([self.calibration.scale, self.calibration.to_go_scale])[:, None]
-        joined = np.concatenate([means.mean(axis=0)[..., None], total * scales], axis=-1)
-        return Forecast(joined[:, 0], joined[:, 1])
-
-    def unlike(self, example: Example) -> str:
-        if example.pattern not in self.config.patterns:
-            return f"pattern {example.pattern} was never measured"
-        low, high = self.calibration.lowest, self.calibration.highest
-        for name, value, least, most in zip(schema.SITE, example.site, low, high, strict=False):
-            slack = _BEYOND * (most - least) + 1e-6
-            if not least - slack <= value <= most + slack:
-                return f"{name} is beyond what was measured"
-        return ""
-
-
-def bounds(examples: Sequence[Example]) -> tuple[Floats, Floats]:
-    """Lowest and highest of each column of `schema.SITE`."""
-    rows = np.stack([example.site for example in examples]).astype(np.float64)
-    return rows.min(axis=0), rows.max(axis=0)
+        strange = self.familiar.strange(examples)
+        wider = self.calibration.strange_scale
+        factor = np.array([wider or 1.0 if one.why else 1.0 for one in strange])
+        total *= scales * factor[:, None, None]
+        joined = np.concatenate([means.mean(axis=0)[..., None], total], axis=-1)
+        return Forecast(
+            joined[:, 0],
+            joined[:, 1],
+            strange=tuple(one.why for one in strange),
+            refused=tuple(one.why if one.far or wider is None else "" for one in strange),
+        )
 
 
 def save(ensemble: Ensemble, folder: Path, about: Mapping[str, Any]) -> None:
@@ -108,10 +110,7 @@ def save(ensemble: Ensemble, folder: Path, about: Mapping[str, Any]) -> None:
         "format": _FORMAT,
         "network": ensemble.config.to_json(),
         "members": len(ensemble.members),
-        "calibration": {
-            name: getattr(ensemble.calibration, name)
-            for name in ("scale", "to_go_scale", "caution", "lowest", "highest")
-        },
+        "calibration": {name: getattr(ensemble.calibration, name) for name in _CALIBRATED},
         "about": dict(about),
     }
     text = json.dumps(config, indent=1, sort_keys=True)
@@ -130,8 +129,12 @@ def load(folder: Path) -> Ensemble:
         config = NetworkConfig.from_json(found["network"])
         tensors = load_file(folder / WEIGHTS)
         members = [_member(config, tensors, number) for number in range(found["members"])]
-        calibration = Calibration(**found["calibration"])
+        known: dict[str, Any] = found["calibration"]
+        bounds = {name: tuple(known[name]) for name in ("lowest", "highest")}
+        calibration = Calibration(**{**known, **bounds})
+        device = str(found["about"].get("device", ""))
     except (
+        AttributeError,
         OSError,
         KeyError,
         TypeError,
@@ -145,7 +148,7 @@ def load(folder: Path) -> Ensemble:
         ) from error
     read = b"".join((folder / name).read_bytes() for name in (WEIGHTS, CONFIG))
     digest = hashlib.sha256(read).hexdigest()[:12]
-    return Ensemble(members, calibration, digest, str(found["about"].get("device", "")))
+    return Ensemble(members, calibration, digest, device)
 
 
 def _member(config: NetworkConfig, tensors: Mapping[str, Tensor], number: int) -> GainNetwork:

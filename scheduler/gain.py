@@ -51,6 +51,8 @@ class Prediction:
     path: tuple[tuple[str, str], ...] = ()
     #: Why the candidate cannot be done after all, or "".
     refused: str = ""
+    #: Why nothing like it was ever measured, or "": the interval is then wider for it.
+    strange: str = ""
 
 
 class GainModel(ABC):

@@ -57,20 +57,31 @@ class LearnedGainModel(GainModel):
         known = [site for site in sites if site is not None and not site.refused]
         with one_thread():
             forecast = self.predictor.forecast([site.example for site in known])
-        rows = iter(zip(forecast.gain, forecast.to_go, strict=True))
+        nothing = ("",) * len(known)
+        rows = iter(
+            zip(
+                forecast.gain,
+                forecast.to_go,
+                forecast.strange or nothing,
+                forecast.refused or nothing,
+                strict=True,
+            )
+        )
         return [self._prediction(site, rows, ahead=ahead) for site in sites]
 
     def _prediction(
-        self, site: Site | None, rows: Iterator[tuple[Floats, Floats]], *, ahead: bool
+        self, site: Site | None, rows: Iterator[tuple[Floats, Floats, str, str]], *, ahead: bool
     ) -> Prediction:
         if site is None:
             return Prediction(_NOTHING, _NOTHING, refused=OUT_OF_TIME)
         if site.refused:
             return Prediction(_NOTHING, _NOTHING, refused=site.refused)
-        gain, to_go = next(rows)
-        refused = self.predictor.unlike(site.example) if ahead else ""
+        gain, to_go, strange, refused = next(rows)
         return Prediction(
-            _interval(gain), _best(_interval(gain), _interval(to_go)), refused=refused
+            _interval(gain),
+            _best(_interval(gain), _interval(to_go)),
+            refused=refused if ahead else "",
+            strange=strange,
         )
 
 

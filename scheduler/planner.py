@@ -163,16 +163,28 @@ class Planner:
         """Why not to take this candidate now, or "" if it is worth a step."""
         if prediction.refused:
             return prediction.refused
-        to_go = prediction.to_go
-        if (to_go.mean if self.model.independent else to_go.lower) < self.settings.min_gain:
+        if self._promise(prediction) < self.settings.min_gain:
             slower = prediction.to_go.upper < 0
-            return "predicted slower" if slower else "gain not certain enough"
+            reason = "predicted slower" if slower else "gain not certain enough"
+            return f"{reason}: {prediction.strange}" if prediction.strange else reason
         for other in taken:
             if candidate.conflicts(other):
                 return f"conflicts with {other.label}"
         if len(self._done) >= self.settings.max_steps:
             return "max_steps reached"
         return ""
+
+    def _promise(self, prediction: Prediction) -> float:
+        """What a step has to be worth to be taken.
+
+        Where errors are independent, it has to be so likely that four like it are sure: their sum grows
+        four times, its width twice. One that is unlike all that was measured has to gain by itself: of what
+        it might open the way to, nothing is known.
+        """
+        if not self.model.independent:
+            return prediction.to_go.lower
+        gain = prediction.gain if prediction.strange else prediction.to_go
+        return gain.mean - 0.5 * self.model.caution * (gain.mean - gain.lower)
 
     def _apply(self, candidate: Candidate, prediction: Prediction) -> Record | None:
         mark = self.rewriter.editor.mark()

@@ -17,10 +17,16 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True)
 class Forecast:
     """Of k steps: mean, and widths of a 90 % interval below and above it, (k, 3), of the gain of each and
-    of the gain-to-go of the best continuation that starts with it."""
+    of the gain-to-go of the best continuation that starts with it.
+
+    `strange`: of each, why nothing like it was ever measured, or "". `refused`: why its figures say nothing
+    for that reason, or "". Both are () where nothing is strange.
+    """
 
     gain: Floats
     to_go: Floats
+    strange: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 class Predictor(ABC):
@@ -37,10 +43,6 @@ class Predictor(ABC):
     @abstractmethod
     def forecast(self, examples: Sequence[Example]) -> Forecast:
         """Of all examples in one batched call, in order."""
-
-    def unlike(self, example: Example) -> str:
-        """Why nothing like the example was ever measured, or ""."""
-        return ""
 
 
 def sum_of(steps: Floats) -> tuple[float, float, float]:

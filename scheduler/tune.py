@@ -166,8 +166,8 @@ class _Bench:
         """Learns how long a call takes, so that what measuring takes can be foretold."""
         if math.isinf(self.allowance.deadline) or self.allowance.left <= 0:
             return
-        steps, device = steps_of([default], self.gm, self.inputs, self.training)
         try:
+            steps, device = steps_of([default], self.gm, self.inputs, self.training)
             with _other_randomness(device):
                 for _ in range(2):  # the first call may take longer
                     start = time.perf_counter()

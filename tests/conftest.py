@@ -1,5 +1,5 @@
-"""What holds for all tests: nothing that a machine keeps for its user, and no shipped gain model unless a
-file of tests asks for it, so that plans are the same on every machine."""
+"""What holds for all tests: nothing that a machine keeps for its user, no shipped gain model unless a file
+of tests asks for it, and one width of the terminal, so that all is the same on every machine."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def _nothing_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     # Not the tests' own `monkeypatch`, which they may undo.
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patched.setenv("COLUMNS", "200")
         yield
 
 

@@ -91,13 +91,11 @@ class Linear(Baseline):
         if not examples:
             return Forecast(np.zeros((0, 3)), np.zeros((0, 3)))
         rows = self._standard(self._rows(examples))
-        pairs = ((self._gain, self._widths), (self._to_go, self._to_go_widths))
-        return Forecast(
-            *(
-                np.column_stack([model.predict(rows), *(np.full(len(rows), w) for w in widths)])
-                for model, widths in pairs
-            )
+        gain, to_go = (
+            np.column_stack([model.predict(rows), *(np.full(len(rows), w) for w in widths)])
+            for model, widths in ((self._gain, self._widths), (self._to_go, self._to_go_widths))
         )
+        return Forecast(gain, to_go)
 
     def _rows(self, examples: Sequence[Example]) -> Floats:
         names = np.array([[e.pattern == name for name in self._patterns] for e in examples], float)
@@ -160,7 +158,7 @@ class Trees(Baseline):
         if not examples:
             return Forecast(np.zeros((0, 3)), np.zeros((0, 3)))
         rows = self._rows(examples)
-        return Forecast(*(_with_widths(models, rows) for models in (self._gain, self._to_go)))
+        return Forecast(_with_widths(self._gain, rows), _with_widths(self._to_go, rows))
 
     def _rows(self, examples: Sequence[Example]) -> Floats:
         known = [self._patterns.get(example.pattern, math.nan) for example in examples]

@@ -5,9 +5,7 @@ widths its measured gain lies from the mean, and the scale is the quantile that 
 graph exceeds in a tenth of cases.
 
 Plans of one graph are wrong together, so each graph counts once, however many plans of it were measured
-(two-layer models, Dunn, Wasserman and Ramdas 2023). Short and long plans are looked at apart, and the
-larger scale is that of all (group-conditional prediction, Vovk): on one device it is long plans that need
-the wider intervals, on another short ones. So long plans of most families lie inside more often than
+(two-layer models, Dunn, Wasserman and Ramdas 2023). Long plans of most families lie inside more often than
 promised; `interval_coverage.by_steps` shows how often.
 """
 
@@ -16,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +25,7 @@ from passwright.training.policy import least_caution
 _COVERAGE = 0.9
 #: A width of nothing would make every error infinitely many widths.
 _LEAST = 1e-4
-#: A plan of more steps is long.
-_SHORT = 4
-#: So many graphs have to have plans of a length for these to be looked at apart.
+#: So many graphs have to have plans of a kind for these to be looked at apart.
 _GRAPHS = 30
 #: So far may sums of weights be off.
 _ROUNDING = 1e-9
@@ -49,7 +45,7 @@ def conformal_quantile(scores: Sequence[float] | NDArray[np.float64], coverage: 
 
 def conformal_scale(found: Sequence[Plans], coverage: float = _COVERAGE) -> float:
     """Of predictions with intervals, each by a model that had not seen the family. 1 of none."""
-    return _plan_scale([_scored(plans) for plans in found], coverage)
+    return _scale([_scores(plans) for plans in found], coverage)
 
 
 def to_go_scale(found: Sequence[Plans], coverage: float = _COVERAGE) -> float:
@@ -59,15 +55,15 @@ def to_go_scale(found: Sequence[Plans], coverage: float = _COVERAGE) -> float:
 
 def held_out_coverage(found: Sequence[Plans], coverage: float = _COVERAGE) -> dict[str, float]:
     """Of each family the share of plans within intervals that were scaled by the other families alone."""
-    by_family: dict[str, list[_Scored]] = defaultdict(list)
+    by_family: dict[str, list[NDArray[np.float64]]] = defaultdict(list)
     for plans in found:
-        by_family[plans.family].append(_scored(plans))
+        by_family[plans.family].append(_scores(plans))
     shares = {}
     for family, known in by_family.items():
-        own = np.concatenate([one.scores for one in known])
+        own = np.concatenate(known)
         others = [one for name, some in by_family.items() if name != family for one in some]
         if len(own) and others:
-            shares[family] = float((own <= _plan_scale(others, coverage)).mean())
+            shares[family] = float((own <= _scale(others, coverage)).mean())
     return shares
 
 
@@ -78,46 +74,49 @@ def calibrated(found: Sequence[Plans], coverage: float = _COVERAGE) -> list[Plan
     for family in {plans.family for plans in found}:
         others = [plans for plans in found if plans.family != family]
         scale = conformal_scale(others, coverage)
-        calibrations[family] = scale, caution_at(others, scale)
+        strange = strange_scale(others, scale, coverage)
+        calibrations[family] = scale, strange, caution_at(others, scale, strange)
     return [_widened(plans, *calibrations[plans.family]) for plans in found]
 
 
-def caution_at(found: Sequence[Plans], scale: float) -> float:
-    """`policy.least_caution` with intervals of this scale."""
-    return least_caution([_widened(plans, scale) for plans in found])
+def strange_scale(
+    found: Sequence[Plans], scale: float, coverage: float = _COVERAGE
+) -> float | None:
+    """What intervals of this scale are widened by besides, for as many plans to lie within them of those
+    with a step that is unlike all that was learned from; at least 1. None where there are too few graphs
+    with such plans to tell."""
+    scores = [_scores(plans)[_unlike(plans)[1:]] / scale for plans in found]
+    scores = [own for own in scores if len(own)]
+    return max(1.0, _scale(scores, coverage)) if len(scores) >= _GRAPHS else None
 
 
-def _widened(plans: Plans, scale: float, caution: float = 1.0) -> Plans:
+def caution_at(found: Sequence[Plans], scale: float, strange: float | None = None) -> float:
+    """`policy.least_caution` with intervals of these scales."""
+    return least_caution([_widened(plans, scale, strange) for plans in found])
+
+
+def _widened(
+    plans: Plans, scale: float, strange: float | None = None, caution: float = 1.0
+) -> Plans:
     if plans.lower is None or plans.upper is None:
         return plans
     mean = plans.predicted
-    lower, upper = mean - scale * (mean - plans.lower), mean + scale * (plans.upper - mean)
+    by = scale * np.where(_unlike(plans), strange or 1.0, 1.0)
+    lower, upper = mean - by * (mean - plans.lower), mean + by * (plans.upper - mean)
     return replace(plans, lower=lower, upper=upper, caution=caution)
 
 
-@dataclass(frozen=True)
-class _Scored:
-    """Scores of the plans of one graph, without doing nothing, and which of them are long."""
-
-    scores: NDArray[np.float64]
-    long: NDArray[np.bool_]
+def _unlike(plans: Plans) -> NDArray[np.bool_]:
+    """Of each plan, doing nothing among them."""
+    return np.array(plans.unlike or [False] * len(plans.gains), np.bool_)
 
 
-def _scored(plans: Plans) -> _Scored:
+def _scores(plans: Plans) -> NDArray[np.float64]:
+    """Of every plan but doing nothing."""
     if plans.lower is None or plans.upper is None:
-        return _Scored(np.zeros(0), np.zeros(0, np.bool_))
+        return np.zeros(0)
     below, above = plans.predicted - plans.lower, plans.upper - plans.predicted
-    scores = _widths_off(plans.gains - plans.predicted, below, above)[1:]
-    counts = np.array(plans.counts[1:] or [0] * len(scores))
-    return _Scored(scores, counts > _SHORT)
-
-
-def _plan_scale(graphs: Sequence[_Scored], coverage: float) -> float:
-    """The largest of those of all plans, of short and of long ones."""
-    short = [one.scores[~one.long] for one in graphs if not one.long.all()]
-    long = [one.scores[one.long] for one in graphs if one.long.any()]
-    apart = [group for group in (short, long) if len(group) >= _GRAPHS]
-    return max(_scale(group, coverage) for group in ([one.scores for one in graphs], *apart))
+    return _widths_off(plans.gains - plans.predicted, below, above)[1:]
 
 
 def _to_go_scores(plans: Plans) -> NDArray[np.float64]:

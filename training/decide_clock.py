@@ -121,7 +121,3 @@ class TimedPredictor(Predictor):
     def forecast(self, examples: Sequence[Example]) -> Forecast:
         with self._clock.part("network"):
             return self._predictor.forecast(examples)
-
-    def unlike(self, example: Example) -> str:
-        with self._clock.part("network"):
-            return self._predictor.unlike(example)

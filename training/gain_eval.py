@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from passwright.scheduler.familiar import Familiar
 from passwright.scheduler.predictor import Predictor, sum_of
 from passwright.training.gain_loss import plans_in, target_of
 from passwright.training.gain_metrics import Plans
@@ -48,6 +49,12 @@ def plans_of(samples: WorkloadSamples, predictor: Predictor) -> Plans:
     )
 
 
+def _unlike(samples: WorkloadSamples, seen: Familiar) -> tuple[bool, ...]:
+    """Of each plan, doing nothing first: one of its steps is unlike all that was seen."""
+    strange = [bool(one.why) for one in seen.strange(step.example for step in samples.steps)]
+    return tuple(any(strange[step] for step in steps) for steps in plans_in(samples))
+
+
 def held_out(
     samples: Sequence[WorkloadSamples],
     learn: Learn,
@@ -68,11 +75,11 @@ def held_out(
     for number, part in enumerate(parts):
         known = [one for one, name in zip(samples, names, strict=True) if name not in part]
         predictor = learn(known, seed)
-        patterns = {step.example.pattern for one in known for step in one.steps}
+        seen = Familiar.of([step.example for one in known for step in one.steps])
         for place, (one, name) in enumerate(zip(samples, names, strict=True)):
             if name in part:
                 plans = plans_of(one, predictor)
-                strange = tuple(bool(used - patterns) for used in plans.patterns)
-                found[place] = replace(plans, strange=strange)
+                strange = tuple(bool(used - seen.patterns) for used in plans.patterns)
+                found[place] = replace(plans, strange=strange, unlike=_unlike(one, seen))
         done(number + 1, len(parts))
     return [found[place] for place in range(len(samples))]

@@ -37,8 +37,10 @@ class Plans:
     patterns: tuple[frozenset[str], ...] = ()
     #: How many steps each plan has; () where that is not known.
     counts: tuple[int, ...] = ()
-    #: Plans with a pattern of which nothing was learned; () where that is not known.
+    #: Plans with a pattern of which nothing was learned, and those with a step that is unlike all that was
+    #: learned from in any way (`Familiar`); () where that is not known.
     strange: tuple[bool, ...] = ()
+    unlike: tuple[bool, ...] = ()
     #: `GainModel.caution` of who chooses among them.
     caution: float = 1.0
     #: Of the k steps whose gain-to-go is known: that, and `Forecast.to_go` of them, (k, 3).

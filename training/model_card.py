@@ -73,7 +73,8 @@ Predicts log(time before / time after) of rewrites, with 90 % intervals, for
 - **Learning curve**, families it never saw, by the share of the other families' graphs: {{ curve }}.
 {% endif -%}
 - **Costs most:** families {{ families | join(", ") }}; patterns {{ patterns | join(", ") }}.
-- **Limits:** one kind of device; what was never measured alike is refused. `model.safetensors` holds
+- **Limits:** one kind of device; what was never measured alike has wider intervals, and what lies too far
+  off is refused. `model.safetensors` holds
   numbers alone, and `config.json` says how they are used.
 - **Licence:** Apache-2.0, as the repository.
 """

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from passwright.passes.address import digest
 from passwright.scheduler.commands.console import Reporter, progress, say
-from passwright.scheduler.ensemble import Calibration, Ensemble, bounds, save
+from passwright.scheduler.ensemble import Calibration, Ensemble, save
+from passwright.scheduler.familiar import Familiar
 from passwright.scheduler.gain_network import GainNetwork, NetworkConfig
 from passwright.scheduler.toolchain import own_version
 from passwright.training.baselines import Analytic
@@ -18,6 +19,7 @@ from passwright.training.conformal import (
     caution_at,
     conformal_scale,
     held_out_coverage,
+    strange_scale,
     to_go_scale,
 )
 from passwright.training.devices import fabric_for, together
@@ -162,9 +164,17 @@ def _finished(
     sealed: Sequence[WorkloadSamples],
 ) -> Trained:
     examples = [step.example for one in samples for step in one.steps]
-    low, high = (tuple(side.tolist()) for side in bounds(examples))
+    seen = Familiar.of(examples)
     scale = conformal_scale(found)
-    calibration = Calibration(scale, to_go_scale(found), caution_at(found, scale), low, high)
+    strange = strange_scale(found, scale)
+    calibration = Calibration(
+        scale,
+        to_go_scale(found),
+        caution_at(found, scale, strange),
+        strange,
+        seen.lowest,
+        seen.highest,
+    )
     calibrated = Ensemble(ensemble.members, calibration)
     trained = Trained(calibrated, scores(found), held_out_coverage(found))
     about = {

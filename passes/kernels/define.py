@@ -19,7 +19,8 @@ SINGLE_OR_DOUBLE = (*SINGLE, torch.float64)
 def define(
     name: str, function: Callable[..., Any], shapes: Callable[..., Any]
 ) -> torch._ops.OpOverload:
-    """The op `passwright::name`; `shapes` makes its results, of any content.
+    """The op `passwright::name`; `shapes` makes its results, of any content. They are to be new memory,
+    row by row, whatever the strides of its inputs are: `passes.strides` counts on it.
 
     With Triton it is a `triton_op`: AOTAutograd looks inside, so Inductor compiles the kernels into
     the graph. That is so for a CPU's tensors as well, and it is why `function` itself turns to plain

@@ -59,6 +59,9 @@ class Reporting(Protocol):
     def read(self, file: Path) -> Any:
         """A report that was written as JSON."""
 
+    def check(self, *files: Path | None) -> None:
+        """Whether these can be written."""
+
     def finish(self, report: Any, *, output: Path, json_file: Path | None) -> int:
         """Writes and prints it; the exit code."""
 
@@ -173,6 +176,7 @@ def report_command(
         started = time.monotonic()
         _refuse(model, plan, data, from_file)
         doing = tools()
+        doing.check(output, json_file, samples if samples and not samples.exists() else None)
         command = shlex.join(["passwright", *sys.argv[1:]])
         if from_file is not None:
             found = doing.read(from_file)

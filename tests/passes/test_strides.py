@@ -14,7 +14,7 @@ from passwright.passes.kernels.grouped_layer_norm import GROUPED_LAYER_NORM
 from passwright.passes.kernels.grouped_linear import GROUPED_LINEAR
 from passwright.passes.kernels.linear_saving_float8 import LINEAR_SAVING_FLOAT8
 from passwright.passes.sketch import Sketch
-from passwright.passes.strides import has_own_layout
+from passwright.passes.strides import has_own_layout, observes_strides
 
 
 def _columns(*shape: int) -> Tensor:
@@ -81,3 +81,19 @@ def test_the_layout_of_pointwise_calls_is_that_of_their_inputs() -> None:
     view = GraphView(s.graph)
     assert not view.spec(y).is_contiguous
     assert not has_own_layout(view, y)
+
+
+@pytest.mark.parametrize("target", [torch.addmm, torch.baddbmm])
+def test_a_result_that_was_handed_in_lies_as_it_did(target: Callable[..., Tensor]) -> None:
+    batch = (3,) if target is torch.baddbmm else ()
+    shapes = [(*batch, *shape) for shape in ((4, 6), (4, 5), (5, 6))]
+    given = target(*map(torch.rand, shapes), out=_columns(*shapes[0]))
+    assert not given.is_contiguous()
+    s = Sketch()
+    home = s.input(*given.shape, stride=given.stride())
+    node = s.call(target, *(s.input(*shape) for shape in shapes), out=home)
+    s.output(node)
+    view = GraphView(s.graph)
+    assert view.spec(node).stride == given.stride()
+    assert not has_own_layout(view, node)
+    assert observes_strides(view, home)

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from passwright.features import schema
-from passwright.scheduler.ensemble import CONFIG, WEIGHTS, Calibration, Ensemble, bounds, load, save
+from passwright.features.example import Example
+from passwright.scheduler.ensemble import CONFIG, WEIGHTS, Calibration, Ensemble, load, save
+from passwright.scheduler.familiar import Familiar
 from passwright.scheduler.gain_network import Collator, GainNetwork, NetworkConfig
 from passwright.scheduler.predictor import sum_of
 from tests.support.gains import PATTERNS, example
@@ -94,27 +96,42 @@ def test_calibration_scales_widths_and_leaves_means(ensemble: Ensemble, examples
 
 
 def test_what_was_never_measured_is_said_to_be(ensemble: Ensemble, examples: list) -> None:
-    low, high = (tuple(side.tolist()) for side in bounds(examples))
-    known = replace(ensemble, calibration=Calibration(lowest=low, highest=high))
-    assert [known.unlike(one) for one in examples] == [""] * 7
-    assert "never measured" in known.unlike(replace(examples[0], pattern="mine"))
-    far = examples[0].site.copy()
-    far[schema.SITE.index("log_matched")] = 100.0
-    assert known.unlike(replace(examples[0], site=far)) == (
-        "log_matched is beyond what was measured"
-    )
+    seen = Familiar.of(examples)
+    known = Calibration(lowest=seen.lowest, highest=seen.highest)
+    column = schema.SITE.index("log_matched")
+    low, high = seen.lowest[column], seen.highest[column]
+
+    def moved(by: float) -> Example:
+        site = examples[0].site.copy()
+        site[column] = high + by * (high - low)
+        return replace(examples[0], site=site)
+
+    asked = [*examples, replace(examples[0], pattern="mine"), moved(0.09), moved(0.9), moved(1.1)]
+    beyond = "log_matched is beyond what was measured"
+    strange = (*[""] * 7, "pattern mine was never measured", "", beyond, beyond)
+    refusing = replace(ensemble, calibration=known).forecast(asked)
+    assert refusing.strange == refusing.refused == strange
+    # With a scale for them, all but what is too far are predicted, in wider intervals.
+    wider = replace(ensemble, calibration=replace(known, strange_scale=1.5)).forecast(asked)
+    assert wider.strange == strange
+    assert wider.refused == (*[""] * 10, beyond)
+    factor = np.where(np.array(strange) == "", 1.0, 1.5)[:, None] * np.ones(2)
+    np.testing.assert_allclose(wider.gain[:, 1:], refusing.gain[:, 1:] * factor)
+    np.testing.assert_allclose(wider.gain[:, 0], refusing.gain[:, 0])
 
 
 def test_a_saved_model_predicts_the_same(
     tmp_path: Path, ensemble: Ensemble, examples: list
 ) -> None:
-    low, high = (tuple(side.tolist()) for side in bounds(examples))
-    ensemble = replace(ensemble, calibration=Calibration(1.5, 2.5, 0.5, low, high))
+    seen = Familiar.of(examples)
+    calibration = Calibration(1.5, 2.5, 0.5, 1.2, seen.lowest, seen.highest)
+    ensemble = replace(ensemble, calibration=calibration)
     save(ensemble, tmp_path / "model", {"device": "a device"})
     again = load(tmp_path / "model")
     assert again.config == ensemble.config
     np.testing.assert_array_equal(again.forecast(examples).gain, ensemble.forecast(examples).gain)
-    assert again.unlike(examples[0]) == ""
+    assert again.calibration == calibration
+    assert set(again.forecast(examples).strange) == {""}
     assert again.caution == 0.5
     bolder = replace(ensemble, calibration=replace(ensemble.calibration, caution=0.4))
     save(bolder, tmp_path / "bolder", {"device": "a device"})

@@ -14,7 +14,8 @@ from passwright.passes.dialect import Dialect
 from passwright.scheduler import gain_models, model_store, once
 from passwright.scheduler.analytic import AnalyticGainModel
 from passwright.scheduler.device import DeviceDescriptor, Source, assumed
-from passwright.scheduler.ensemble import CONFIG, Calibration, Ensemble, bounds, save
+from passwright.scheduler.ensemble import CONFIG, Calibration, Ensemble, save
+from passwright.scheduler.familiar import Familiar
 from passwright.scheduler.gain_models import gain_model
 from passwright.scheduler.gain_network import GainNetwork, NetworkConfig
 from passwright.scheduler.learned import LearnedGainModel
@@ -36,8 +37,8 @@ def trained(folder: Path, device: str, seed: int = 0) -> Settings:
     torch.manual_seed(seed)
     config = NetworkConfig(PATTERNS, ("Linear",), width=8, trunk=16)
     draw = np.random.default_rng(0)
-    low, high = bounds([example(n % 3, draw) for n in range(6)])
-    calibration = Calibration(lowest=tuple(low.tolist()), highest=tuple(high.tolist()))
+    seen = Familiar.of([example(n % 3, draw) for n in range(6)])
+    calibration = Calibration(lowest=seen.lowest, highest=seen.highest)
     save(Ensemble([GainNetwork(config).eval()], calibration), folder, {"device": device})
     return Settings(gain_model=str(folder))
 

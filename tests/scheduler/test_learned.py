@@ -40,10 +40,8 @@ class Told(Predictor):
         self.asked.append(len(examples))
         rows = [[self.gains.get(e.pattern, -0.5), self.width, self.width] for e in examples]
         found = np.array(rows).reshape(-1, 3)
-        return Forecast(found, found)
-
-    def unlike(self, example: Example) -> str:
-        return "never seen" if example.pattern == self.strange else ""
+        refused = tuple("never seen" if e.pattern == self.strange else "" for e in examples)
+        return Forecast(found, found, refused, refused)
 
 
 @pytest.fixture

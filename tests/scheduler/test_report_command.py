@@ -35,6 +35,18 @@ def make(batch=16):
 def broken(batch=16):
     return Broken(), (torch.randn(batch, 64),)
 
+class Twice(nn.Module):
+    def forward(self, x):
+        x = part(x)
+        torch._dynamo.graph_break()
+        return part(x)
+
+def part(x):
+    return torch.cat([torch.relu(piece) for piece in x.split(8, dim=1)], dim=1)
+
+def twice(batch=16):
+    return Twice(), (torch.randn(batch, 64),)
+
 def failing(batch=16):
     class Failing(nn.Module):
         def forward(self, x):
@@ -119,6 +131,29 @@ def test_several_graphs_are_told_apart(toy: str, page: Path) -> None:
     assert "Torch-IR, graph 2" in page.read_text(encoding="utf-8")
 
 
+def test_graphs_that_are_alike_count_each(toy: str, page: Path) -> None:
+    file = page.with_suffix(".json")
+    result = run(
+        "report", f"{toy}:twice", "--no-measure", "--output", str(page), "--json", str(file)
+    )
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(file.read_text(encoding="utf-8"))
+    assert [graph["alike"] for graph in found["graphs"]] == [2]
+    assert {graph["alike"] for graph in found["below"]} == {2}
+
+
+def test_a_plan_of_another_model_is_said_to_be_one(toy: str, tmp_path: Path, page: Path) -> None:
+    plan = tmp_path / "other.plan"
+    head = "# passwright plan 1\n# graph abc torch inference cpu\n"
+    plan.write_text(f"{head}batch_linears{{members=4}} @ abc:def\n", encoding="utf-8")
+    result = run(
+        "report", f"{toy}:make", "--plan", str(plan), "--no-measure", "--output", str(page)
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "Nothing is replayed. No step of the plan fits here (1 skipped)" in result.stdout
+    assert "No gain expected" not in page.read_text(encoding="utf-8")
+
+
 def test_a_model_that_does_not_run_ends_with_1(toy: str, page: Path) -> None:
     result = run("report", f"{toy}:failing", "--output", str(page))
     assert result.exit_code == 1
@@ -135,6 +170,8 @@ def test_a_plan_alone_and_a_plan_with_its_model(toy: str, tmp_path: Path, page: 
     plan.write_text("".join(plan.read_text().splitlines(keepends=True)[:3]), encoding="utf-8")
     both = run("report", f"{toy}:make", "--plan", str(plan), "--no-measure", "--output", str(page))
     assert both.exit_code == 0, both.stderr
+    assert "not predicted, not measured" in both.stdout
+    assert "found in the plan store" not in page.read_text(encoding="utf-8")
     assert "given by a plan file" in both.stdout or "clean-up is free" in both.stdout
     assert "Steps (1)" in page.read_text(encoding="utf-8")
 
@@ -165,9 +202,35 @@ def test_ctrl_c_writes_what_there_is_and_ends_with_130(
     assert "clean-up is free" in text
 
 
-def test_a_file_that_cannot_be_written_is_named(toy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--output", "--json"])
+@pytest.mark.parametrize("place", ["file/report", "folder"])
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_done(
+    option: str, place: str, toy: str, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
-    target = tmp_path / "file" / "report.html"
-    result = run("report", f"{toy}:make", "--no-measure", "--output", str(target))
+    (tmp_path / "folder").mkdir()
+    target = str(tmp_path / place)
+    more = () if option == "--output" else ("--output", str(tmp_path / "page.html"))
+    assert_refused(run("report", f"{toy}:make", option, target, *more), target, "cannot be written")
+    assert [*(tmp_path / "folder").iterdir()] == []
+
+
+def test_page_and_json_are_two_files(toy: str, page: Path) -> None:
+    assert_refused(run("report", f"{toy}:make", "--output", str(page), "--json", str(page)), "each")
+
+
+def test_a_disk_that_is_full_in_the_end_costs_the_file_alone(
+    toy: str, page: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        if target == page:
+            raise OSError(28, "No space left on device")
+        return really(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    result = run("report", f"{toy}:make", "--no-measure", "--output", str(page))
     assert result.exit_code == 2
-    assert "cannot be written" in result.stderr
+    assert "No space left" in result.stderr
+    assert "clean_up" in result.stdout

@@ -166,6 +166,19 @@ def test_calls_that_take_long_are_reckoned_with(
     assert "searched 1" not in found.left_out
 
 
+def test_inputs_that_cannot_be_made_are_no_reason_to_give_up(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing has to be called where there is nothing to compare."""
+
+    def none(*_: Any) -> Any:
+        raise RuntimeError("no input of this kind can be made")
+
+    monkeypatch.setattr(tune, "steps_of", none)
+    found = tuned(tmp_path, 20.0, now=0.0)
+    assert [variant.name for variant in found.variants] == ["default"]
+
+
 def test_the_command_says_what_there_was_no_time_for(
     commands_plans: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -268,5 +268,49 @@ def test_copies_lie_as_their_originals_do() -> None:
     copies[0][2, 1] = -1.0  # the element x[2, 2], which the second one has as well
     assert copies[1][0, 2] == -1.0
     assert x[2, 2] == 14.0
-    # Of four that overlap, no more than from the first element to the last.
-    assert bytes_of(copies[:4]) == (24 - 1) * 4
+    # Of those that overlap, no more than from the first element to the last.
+    assert bytes_of([copies[number] for number in (0, 1, 2, 4)]) == (24 - 1) * 4
+    copies[4][0, 0] = 0
+    assert copies[0].untyped_storage().data_ptr() == copies[4].untyped_storage().data_ptr()
+
+
+def test_copies_of_conjugates_are_conjugates_in_the_same_memory() -> None:
+    z = torch.randn(3, 4, dtype=torch.complex64)
+    originals = [z.conj(), z, z[1:].conj().imag, torch.view_as_real(z)[2]]
+    copies = copies_of(originals)
+    for copy, value in zip(copies, originals, strict=True):
+        assert torch.equal(copy, value)
+        assert copy.stride() == value.stride()
+        assert (copy.is_conj(), copy.is_neg()) == (value.is_conj(), value.is_neg())
+    assert len({copy.untyped_storage().data_ptr() for copy in copies}) == 1
+    copies[1][2, 3] = 5 + 7j
+    assert (copies[0][2, 3], copies[2][1, 3]) == (5 - 7j, -7)
+    assert copies[3][3].tolist() == [5, 7]
+
+
+def test_copies_of_bytes_and_of_wider_numbers_lie_as_these_do() -> None:
+    """A type is read at multiples of its size."""
+    x = torch.arange(64, dtype=torch.uint8)
+    originals = [x[3:20], x[8:24].view(torch.float32), x[16:32].view(torch.complex64)]
+    copies = copies_of([*originals, x[33:35]])
+    for copy, value in zip(copies, originals, strict=False):
+        assert torch.equal(copy, value)
+        assert copy.dtype is value.dtype
+    assert torch.equal(copies[3], x[33:35])
+    copies[0][5] = 200
+    assert copies[1].view(torch.uint8)[0] == 200
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_what_is_no_plain_memory_is_copied_alone() -> None:
+    class Own(Tensor):
+        pass
+
+    x = torch.randn(3, 4)
+    quantized = torch.quantize_per_tensor(x, 0.1, 3, torch.qint8)
+    copies = copies_of([x.as_subclass(Own), x.to_sparse(), quantized, x.to("meta")[1:]])
+    assert torch.equal(copies[0], x)
+    assert isinstance(copies[0], Own)
+    assert torch.equal(copies[1].to_dense(), x)
+    assert torch.equal(copies[2].dequantize(), quantized.dequantize())
+    assert (copies[3].is_meta, copies[3].shape, copies[3].stride()) == (True, (2, 4), (4, 1))

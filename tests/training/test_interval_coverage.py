@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from passwright.training.aims import missed
-from passwright.training.conformal import calibrated, conformal_scale
+from passwright.training.conformal import calibrated, conformal_scale, strange_scale
 from passwright.training.evaluation_table import by_steps as table
 from passwright.training.gain_metrics import Plans
 from passwright.training.interval_coverage import by_steps, mean_width
@@ -62,14 +62,20 @@ def test_a_graph_counts_once_however_many_plans_it_has() -> None:
     assert conformal_scale([*right[:5], wrong]) == pytest.approx(5.0)
 
 
-@pytest.mark.parametrize(("wide", "narrow"), [(1, 9), (9, 1)])
-def test_the_scale_is_that_of_the_length_that_needs_the_larger(wide: int, narrow: int) -> None:
-    graphs = [plans(f"f{n}", [0.3, *[0.01] * 20], [wide, *[narrow] * 20]) for n in range(40)]
-    assert conformal_scale(graphs) == pytest.approx(3.0)
-    rows = by_steps([calibrated(graphs)])
-    assert [row["coverage"] for row in rows] == [1.0, 1.0]
-    # Of so few graphs lengths are not told apart.
-    assert conformal_scale(graphs[:20]) == pytest.approx(0.1)
+def test_what_is_unlike_all_that_was_seen_has_a_scale_besides() -> None:
+    known = [plans(f"f{n % 40}", [0.01], [1]) for n in range(400)]
+    strange = [replace(plans(f"s{n}", [0.3], [1]), unlike=(False, True)) for n in range(31)]
+    scale = conformal_scale([*known, *strange])
+    assert scale == pytest.approx(0.1)
+    assert strange_scale([*known, *strange], scale) == pytest.approx(30.0)
+    # Never narrower, and of too few graphs nothing is said.
+    assert strange_scale([*known, *strange], 100.0) == 1.0
+    assert strange_scale([*known, *strange[:20]], scale) is None
+    widened = calibrated([*known, *strange])
+    assert widened[0].upper is not None
+    assert widened[0].upper[1] == pytest.approx(0.01)
+    assert widened[-1].upper is not None
+    assert widened[-1].upper[1] == pytest.approx(0.3)
 
 
 def test_aims_are_told_with_how_much_they_are_missed_by() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from passwright.scheduler.inductor import clone_for_compile
 from passwright.scheduler.learned import LearnedGainModel
 from passwright.scheduler.plan import Plan
 from passwright.scheduler.planner import Planner
+from passwright.scheduler.predictor import Forecast
 from passwright.scheduler.settings import Settings
 from passwright.scheduler.sites import Site
 from passwright.training.as_gpu import as_on_gpu
@@ -87,9 +88,12 @@ class OnlyMeasured(Ensemble):
 
     steps: Sequence[Site] = ()
 
-    def unlike(self, example: Example) -> str:
-        alike = (np.allclose(step.example.site, example.site, atol=1e-3) for step in self.steps)
-        return "" if any(alike) else "never measured"
+    def forecast(self, examples: Sequence[Example]) -> Forecast:
+        refused = tuple("" if self.knows(example) else "never measured" for example in examples)
+        return replace(super().forecast(examples), refused=refused)
+
+    def knows(self, example: Example) -> bool:
+        return any(np.allclose(step.example.site, example.site, atol=1e-3) for step in self.steps)
 
 
 def learned(known: WorkloadSamples) -> GainNetwork:

@@ -22,6 +22,8 @@ from passwright.training.headroom.final import DEFAULT
 #: Rivals that are drawn, ours last so that their marks lie on top.
 DRAWN = (MAX_AUTOTUNE, OPTIMUS, COMBO, TUNE, PREDICT)
 _LINE, _TOP, _LABELS, _PANEL, _GAP, _MARGIN = 18, 64, 190, 300, 26, 14
+#: Width of a letter.
+_CHAR = 6.4
 #: Ticks of the scale, of which those within the gains are drawn.
 _TICKS = (0.25, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 _STYLE = """
@@ -59,7 +61,9 @@ def svg(report: Report, suite: str = "") -> str:
     names = [n for n in DRAWN if any(n in by for gains in models.values() for by in gains.values())]
     modes = [mode for mode in MODES if any(mode in gains for gains in models.values())]
     height = _TOP + _LINE * len(models) + 24
-    width = _LABELS + len(modes) * (_PANEL + _GAP) + _MARGIN
+    names_of = {model: model.removeprefix("zoo:") for model in models}
+    labels = max(_LABELS, 20 + math.ceil(_CHAR * max(map(len, names_of.values()))))
+    width = labels + len(modes) * (_PANEL + _GAP) + _MARGIN
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
@@ -70,9 +74,9 @@ def svg(report: Report, suite: str = "") -> str:
     ]
     for number, model in enumerate(models):
         y = _TOP + _LINE * number + _LINE / 2
-        parts.append(_text(_LABELS - 10, y + 4, model.removeprefix("zoo:"), "", "end"))
+        parts.append(_text(labels - 10, y + 4, names_of[model], "", "end"))
     for number, mode in enumerate(modes):
-        left = _LABELS + number * (_PANEL + _GAP)
+        left = labels + number * (_PANEL + _GAP)
         parts += _panel(mode, left, models, names, low, high)
     return "\n".join([*parts, "</svg>", ""])
 
@@ -89,18 +93,10 @@ def _gains(report: Report, group: Group) -> dict[str, Gains]:
         for name in DRAWN:
             one = gain(rows.get(name), rows.get(DEFAULT))
             if one is not None and rows[name].state is State.OK:
-                title = (
-                    f"{case.model} x{case.batch}"
-                    if _is_one_of_many(group, case.model)
-                    else case.model
+                found.setdefault(group.named(case), {}).setdefault(case.phase, {})[name] = (
+                    one.median
                 )
-                found.setdefault(title, {}).setdefault(case.phase, {})[name] = one.median
     return found
-
-
-def _is_one_of_many(group: Group, model: str) -> bool:
-    """Whether the model comes at several batches."""
-    return len({case.batch for case in group.cases if case.model == model}) > 1
 
 
 def _sorted(models: dict[str, Gains]) -> dict[str, Gains]:

@@ -136,21 +136,25 @@ def _both(
 
 
 def chosen(patterns: Iterable[str] = (), **how: Any) -> tuple[Rival, ...]:
-    """The rivals that are named like one of the patterns (`predict`, `*CUDA graphs`), and in any case
-    default compile; the usual ones without any. Raises WorkloadError for a pattern that fits none."""
+    """The rivals that are named like one of the patterns (`predict`, `*CUDA graphs`), and in any case what
+    they are compared with: default compile, and with CUDA graphs that of theirs. The usual ones without any
+    pattern; others only where a pattern has their word. Raises WorkloadError for a pattern that fits none.
+    """
     table = all_rivals(**how)
     wanted = [pattern.strip().lower() for pattern in patterns if pattern.strip()]
     if not wanted:
         return tuple(rival for rival in table if rival.usual)
     for pattern in wanted:
-        if not any(fnmatch.fnmatch(rival.name.lower(), pattern) for rival in table):
+        if not any(_fits(rival, pattern) for rival in table):
             raise WorkloadError(f"no rival is named {pattern!r}; there are {names(table)}")
-    return tuple(
-        rival
-        for rival in table
-        if rival.name == DEFAULT
-        or any(fnmatch.fnmatch(rival.name.lower(), pattern) for pattern in wanted)
-    )
+    found = {rival.name for rival in table if any(_fits(rival, pattern) for pattern in wanted)}
+    found |= {graphs(DEFAULT) if has_graphs(name) else DEFAULT for name in found} | {DEFAULT}
+    return tuple(rival for rival in table if rival.name in found)
+
+
+def _fits(rival: Rival, pattern: str) -> bool:
+    named = rival.usual or "relaxed" in pattern
+    return named and fnmatch.fnmatch(rival.name.lower(), pattern)
 
 
 def names(rivals: Sequence[Rival]) -> str:

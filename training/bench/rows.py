@@ -15,6 +15,7 @@ from passwright.training.bench.rivals import Rival
 from passwright.training.demo_report import finite, read, write
 from passwright.training.demo_table import verdict_text
 from passwright.training.headroom.final import DEFAULT
+from passwright.training.writable import unwritable
 
 FORMAT = 1
 #: Digits of a time that are kept.
@@ -272,8 +273,11 @@ def _read(data: Mapping[str, Any]) -> Row:
 
 
 def save(report: Report, path: Path) -> None:
-    """Writes the report in one piece."""
-    write(report.to_json(), path)
+    """Writes the report in one piece. Raises WorkloadError where that is impossible."""
+    try:
+        write(report.to_json(), path)
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def load(path: Path) -> Report:

@@ -34,6 +34,7 @@ from passwright.training.collect_worker import doing
 from passwright.training.pool import Hand, Pool
 from passwright.training.processes import ProcessWorker, Worker, cores, spawning
 from passwright.training.worker import Question, Seat
+from passwright.training.writable import check
 
 __all__ = ["Request", "bench", "load", "run", "show"]
 
@@ -248,11 +249,13 @@ def bench(
 ) -> int:
     """Runs, prints tables and writes the file after each case. The exit code is 130 after Ctrl-C, 1 if
     one of ours failed or was wrong."""
+    check(json_file)
     report = _earlier(request, json_file) if resume and json_file is not None else None
     report, interrupted = run(request, report=report, json_file=json_file)
-    if json_file is not None:
-        say(f"written: {json_file}")
     show(report, markdown=markdown)
+    if json_file is not None:
+        save(report, json_file)
+        say(f"written: {json_file}")
     if report.not_run:
         count = len(report.not_run)
         missing = f"{count} case{'s are' if count > 1 else ' is'} missing"
@@ -294,8 +297,7 @@ def run(
         except KeyboardInterrupt:
             interrupted = True
         report = replace(found.report, seconds=round(found.total_seconds, 1))
-    if json_file is not None:
-        save(report, json_file)
+    teller.keep(report)
     return report, interrupted
 
 
@@ -327,8 +329,16 @@ class _Teller:
         forecast = bench.forecast()
         line = f"{rows[0].case.title}: {summary.of_case(rows)}"
         self._reporter.finished(f"{line}; {forecast}" if forecast else line)
-        if self._json_file is not None:
-            save(replace(bench.report, seconds=round(bench.total_seconds, 1)), self._json_file)
+        self.keep(replace(bench.report, seconds=round(bench.total_seconds, 1)))
+
+    def keep(self, report: Report) -> None:
+        """Into the file. A full disk is no reason to lose what is there."""
+        if self._json_file is None:
+            return
+        try:
+            save(report, self._json_file)
+        except WorkloadError as error:
+            say(f"passwright: {error}; it is tried again")
 
     def now_and_then(self, bench: Bench) -> None:
         """What goes on: beside the bar, or off a terminal a line now and then."""

@@ -38,6 +38,13 @@ class Suite:
     batches: tuple[int | None, ...] = (None,)
     precisions: tuple[str, ...] = ("fp32",)
 
+    def has(self, only: Sequence[str]) -> bool:
+        """Whether it has a model that is named like one of `only`; of none, true."""
+        return bool(self._named(only))
+
+    def _named(self, only: Sequence[str]) -> list[str]:
+        return [name for name in self.models() if not only or _is_named(name, only)]
+
     def cases(
         self,
         mode: str,
@@ -49,7 +56,7 @@ class Suite:
         """A case for each model, mode, batch and precision; `batch` and `precisions` in place of the
         suite's, and of its models only those that are named like one of `only`.
 
-        Raises WorkloadError for a mode, a precision or a name that there is not.
+        Raises WorkloadError for a mode or a precision that there is not, and where no model is named so.
         """
         if mode not in MODES:
             raise WorkloadError(f"--mode {mode}: it is one of {', '.join(MODES)}")
@@ -59,7 +66,7 @@ class Suite:
                     f"--precision {precision}: it is one of {', '.join(PRECISIONS)}"
                 )
         batches = (batch,) if batch is not None else self.batches
-        models = [name for name in self.models() if not only or _is_named(name, only)]
+        models = self._named(only)
         if not models:
             raise WorkloadError(f"suite {self.name} has no model named {' or '.join(only)}")
         for precision in precisions or self.precisions:

@@ -39,6 +39,11 @@ class Group:
         rows = f", batch {', '.join(map(str, batches))}" if batches else ""
         return f"{self.suite}, {self.precision}{rows}{self._relaxed}"
 
+    def named(self, case: Case) -> str:
+        """The model, with its batch where there are several."""
+        several = len({case.batch for case in self.cases}) > 1
+        return f"{case.model} x{case.batch}" if several and case.batch else case.model
+
     @property
     def _relaxed(self) -> str:
         """What KernelBench asks for is fp32; less is another task."""
@@ -82,14 +87,19 @@ def figures(report: Report, group: Group) -> list[Figures]:
     rows = [report.of(case) for case in group.cases]
     names = sorted({row.rival for row in report.rows if row.case in group.cases}, key=place)
     found = [
-        _figures(name, mode, [r for c, r in zip(group.cases, rows, strict=True) if c.phase == mode])
+        _figures(
+            name,
+            mode,
+            group,
+            [r for c, r in zip(group.cases, rows, strict=True) if c.phase == mode],
+        )
         for name in names
         for mode in MODES
     ]
     return [one for one in found if one.cases]
 
 
-def _figures(name: str, mode: str, cases: Sequence[dict[str, Row]]) -> Figures:
+def _figures(name: str, mode: str, group: Group, cases: Sequence[dict[str, Row]]) -> Figures:
     base = graphs(DEFAULT) if has_graphs(name) else DEFAULT
     what = "wall" if has_graphs(name) else "device"
     mine = [rows[name] for rows in cases if name in rows]
@@ -104,7 +114,7 @@ def _figures(name: str, mode: str, cases: Sequence[dict[str, Row]]) -> Figures:
         tuple((state, count) for state, count in counts if count),
         None if has_graphs(name) else _mean(found for found, _ in gains),
         _mean(_over(rows, name, base, "wall") for rows in cases),
-        slowest and (slowest[0].speedup, slowest[1].case.model),
+        slowest and (slowest[0].speedup, group.named(slowest[1].case)),
         _mean(
             _over(rows, name, graphs(COMBO) if has_graphs(name) else COMBO, what) for rows in cases
         ),

@@ -40,10 +40,9 @@ def models(report: Report, group: Group) -> Grid:
     rows = {case: report.of(case) for case in group.cases}
     names = [n for n in _names(report, group) if n != DEFAULT and not has_graphs(n)]
     time = "default, us (kernels)"
-    several = len({case.batch for case in group.cases}) > 1
     lines = []
     for case in group.cases:
-        title = f"{case.model} x{case.batch}" if several else case.model
+        title = group.named(case)
         default = rows[case].get(DEFAULT)
         cells = [_gain_cell(rows[case].get(name), default) for name in names]
         lines.append((title, case.phase, _time_cell(default), *cells))
@@ -67,7 +66,7 @@ def launched(report: Report, group: Group) -> Grid | None:
         for name in names:
             pair = [rows[case].get(name), rows[case].get(graphs(name))]
             cells.append(" / ".join(_wall_cell(row, default) for row in pair if row is not None))
-        lines.append((case.model, case.phase, *cells))
+        lines.append((group.named(case), case.phase, *cells))
     title = f"{group.title}: wall time, us, with eager launches / with CUDA graphs"
     return Grid(title, ("model", "mode", *names), tuple(lines))
 

@@ -66,7 +66,9 @@ def _cases(
         yield from of_models(models).cases(mode, batch=batch, precisions=precisions)
     elif not named:
         named = [SUITES[PUBLIC]]
-    for one in named:
+    # Of several suites, those that have such a model.
+    able = [one for one in named if one.has(models)] or named
+    for one in able:
         yield from one.cases(mode, batch=batch, precisions=precisions, only=models)
 
 

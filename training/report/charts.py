@@ -4,7 +4,7 @@ replaces by those of the light or the dark theme."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from passwright.scheduler.gain import Interval
@@ -58,9 +58,10 @@ def speed_axis(gains: Iterable[float], title: str) -> dict[str, Any]:
     slack = max(0.06 * (high - low), 0.02)
     low, high = low - slack, high + slack
     inside: list[float] = []
+    edge = 0.15 * (high - low)
     for ticks in _TICKS:
         inside = [tick for tick in ticks if low <= math.log(tick) <= high]
-        covers = ticks[0] <= math.exp(low) * 1.3 and ticks[-1] >= math.exp(high) / 1.3
+        covers = math.log(ticks[0]) <= low + edge and math.log(ticks[-1]) >= high - edge
         if covers and len(inside) <= _MOST_TICKS:
             break
     return {
@@ -76,20 +77,20 @@ def ranges(
     name: str,
     colour: str,
     symbol: str,
-    rows: Sequence[tuple[str, float, float, float]],
-    texts: Sequence[str],
+    places: Mapping[int, tuple[str, float, float, float]],
     *,
     shift: float,
 ) -> dict[str, Any]:
-    """One mark with a bar a row: (label, mean, lower, upper), in log gains."""
+    """One mark with a bar a row, by its place: (label, mean, lower, upper), in log gains."""
+    rows = [*places.values()]
     middle = [math.exp(row[1]) for row in rows]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": name,
         "x": middle,
-        "y": [float(at) + shift for at in range(len(rows))],
-        "text": list(texts),
+        "y": [at + shift for at in places],
+        "text": _texts(rows),
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {"color": colour, "symbol": symbol, "size": 10},
         "error_x": {
@@ -106,32 +107,35 @@ def ranges(
 
 def steps_chart(report: ModelReport) -> Chart | None:
     """Predicted beside measured, for every part that was measured and for the whole."""
-    rows: list[tuple[str, Interval, Found | None]] = [
+    rows: list[tuple[str, Interval | None, Found | None]] = [
         (part.title, part.predicted, part.found) for part in report.parts
     ]
-    if report.predicted is not None:
+    if rows or report.predicted is not None:
         rows.append(("the whole", report.predicted, report.found))
     if not rows:
         return None
     rows.reverse()
-    predicted = [(label, p.mean, p.lower, p.upper) for label, p, _ in rows]
-    places, found = [], []
+    predicted = {
+        at: (label, p.mean, p.lower, p.upper)
+        for at, (label, p, _) in enumerate(rows)
+        if p is not None
+    }
+    found = {}
     for at, (label, _, one) in enumerate(rows):
         if one is not None:
             low = one.gain if one.lower is None else one.lower
             high = one.gain if one.upper is None else one.upper
-            places.append(at)
-            found.append((label, one.gain, low, high))
+            found[at] = (label, one.gain, low, high)
+    looks = (
+        ("predicted, 90 %", "@predicted", "diamond", predicted, 0.16),
+        ("measured, 95 %", "@measured", "circle", found, -0.16),
+    )
     data = [
-        ranges("predicted, 90 %", "@predicted", "diamond", predicted, _texts(predicted), shift=0.16)
+        ranges(name, colour, symbol, known, shift=shift)
+        for name, colour, symbol, known, shift in looks
+        if known
     ]
-    if found:
-        measured = ranges(
-            "measured, 95 %", "@measured", "circle", found, _texts(found), shift=-0.16
-        )
-        measured["y"] = [float(at) - 0.16 for at in places]
-        data.append(measured)
-    gains = [value for row in (*predicted, *found) for value in row[1:]]
+    gains = [value for row in (*predicted.values(), *found.values()) for value in row[1:]]
     layout = {
         "xaxis": speed_axis(gains, "times as fast as before the step"),
         "yaxis": {

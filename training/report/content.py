@@ -36,6 +36,7 @@ class About:
     #: The command that makes it again.
     command: str
     seed: int = 0
+    #: Of a CPU; 0 where nothing ran.
     threads: int = 1
     #: Name and version: torch, triton, python, passwright, ...
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -113,7 +114,7 @@ def from_json(text: str, kinds: Mapping[str, type[ReportT]], where: str) -> Repo
                 f" {SCHEMA}: make it anew with `passwright report`"
             )
         return typing.cast("ReportT", _read(kinds[data["kind"]], data))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise WorkloadError(
             f"{where} is no report ({type(error).__name__}: {error}); `passwright report ... --json FILE`"
             " writes one"

@@ -171,14 +171,21 @@ def search_chart(report: DataReport) -> Chart | None:
     rows = sorted(report.searches, key=lambda row: row.best)
     if not rows:
         return None
-    names = [row.workload.partition("@")[0] for row in rows]
-    planner = [row for row in rows if row.planner is not None]
+    short = [row.workload.partition("@")[0] for row in rows]
+    # One model may have been searched at several batches.
+    names = [
+        name if short.count(name) == 1 else row.workload
+        for name, row in zip(short, rows, strict=True)
+    ]
+    planner = [
+        (name, r.planner) for name, r in zip(names, rows, strict=True) if r.planner is not None
+    ]
     data = [
         _marks("best found by search", "@measured", "circle", names, [r.best for r in rows]),
         _marks("chosen by the model", "@predicted", "diamond", names, [r.chosen for r in rows]),
         _marks(
             "planner of that time", "@k3", "square-open",
-            [r.workload.partition("@")[0] for r in planner], [r.planner or 0.0 for r in planner],
+            [name for name, _ in planner], [gain for _, gain in planner],
         ),
     ]  # fmt: skip
     gains = [value for row in rows for value in (row.best, row.chosen, row.planner or 0.0)]

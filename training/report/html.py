@@ -19,8 +19,11 @@ from passwright.training.report.numbers import (
     change,
     considered,
     found_text,
+    headline,
+    interval_text,
     measured_words,
     median,
+    method_text,
     percent,
     times,
 )
@@ -110,8 +113,7 @@ def _model_page(report: ModelReport) -> str:
             ("reproduce", "Reproduce"),
         ],
         considered=considered(report),
-        ops_before=sum(graph.ops_before for graph in report.graphs),
-        ops_after=sum(graph.ops_after for graph in report.graphs),
+        headline=headline(report),
         planning=sum(graph.planning_seconds for graph in (*report.graphs, *report.below)),
         single=_single(report),
         levels=_LEVELS,
@@ -121,7 +123,7 @@ def _model_page(report: ModelReport) -> str:
         most_left=_LEFT,
         most_kernels=_KERNELS,
         longest_kernel=max(rows, default=0.0) or 1.0,
-        reproduce=script_of(report, measured_words(report)),
+        reproduce="" if report.is_plan_alone else script_of(report, measured_words(report)),
     )
 
 
@@ -255,11 +257,12 @@ def _svg_hidden(text: str) -> Any:
 
 _FILTERS: Mapping[str, Any] = {
     "times": times,
-    "interval": speedup,
+    "interval": interval_text,
     "found": found_text,
     "percent": percent,
     "seconds": _seconds,
     "median": median,
+    "method": method_text,
     "share": _share,
     "predicted": _predicted,
     "readable": _readable,

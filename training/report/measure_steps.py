@@ -183,14 +183,15 @@ class _Bench:
             ended = self._ended or f"default compile fails: {cause(error)}"
             return Timed(why=dict.fromkeys(makers, ended), ended=ended)
         same = _same_code(made.described)
-        why = {name: _why(facts) for name, facts in made.described.items() if "why" in facts}
-        for name in (*same, *why):
+        for name in same:
             made.steps.pop(name, None)
         comparison = None
         if not self._ended:
             # Default is timed even where all others are the same code: what a call takes is worth knowing.
             self._say(f"timing {len(made.steps)} variants")
             comparison = self._compared(made)
+        # One that compiled may still have failed when its memory was looked at.
+        why = {name: _why(facts) for name, facts in made.described.items() if "why" in facts}
         if comparison is not None:
             why |= comparison.censored
         variants = {

@@ -10,6 +10,14 @@ from passwright.training.report.content import SCHEMA, About, Found, verdict
 DEFAULT, PASSWRIGHT = "default", "passwright"
 #: How a node of a picture is marked.
 KEPT, REMOVED, INSERTED = "", "removed", "inserted"
+#: Origin of a plan that the user gave, and why planning ended where there was none (`scheduler.plan`).
+REPLAYED, NO_PLAN = "replayed", "nothing to replay"
+
+
+def names_model(subject: str) -> bool:
+    """Whether that is the name of a model, `home:attribute`, and not of a file."""
+    home, _, attribute = subject.rpartition(":")
+    return bool(home and attribute)
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,8 @@ class GraphPart:
     after: Drawing | None = None
     #: The plan as text, from which it can be replayed.
     text: str = ""
+    #: So many of the model's graphs are like it, itself included.
+    alike: int = 1
 
 
 @dataclass(frozen=True)
@@ -98,8 +108,9 @@ class Part:
     first: int
     last: int
     title: str
-    predicted: Interval
-    predicted_total: Interval
+    #: None of a plan that holds no predictions.
+    predicted: Interval | None
+    predicted_total: Interval | None
     found: Found | None = None
     total: Found | None = None
     #: Seconds of one call after these steps, and kernels.
@@ -172,7 +183,7 @@ class ModelReport:
     below: tuple[GraphPart, ...] = ()
     steps: tuple[StepPart, ...] = ()
     left: tuple[LeftPart, ...] = ()
-    #: Of all levels together.
+    #: Of all levels together; None of a plan that holds no predictions, as one that was read from text.
     predicted: Interval | None = None
     #: The whole as `backend="passwright"` compiles it, over default compile.
     found: Found | None = None
@@ -202,6 +213,22 @@ class ModelReport:
     def is_empty(self) -> bool:
         """No step was chosen at any level."""
         return not self.steps
+
+    @property
+    def ops(self) -> tuple[int, int]:
+        """Of all graphs of Torch-IR, before and after."""
+        before = sum(graph.ops_before * graph.alike for graph in self.graphs)
+        return before, sum(graph.ops_after * graph.alike for graph in self.graphs)
+
+    @property
+    def is_given(self) -> bool:
+        """The user gave the plan, or asked for one that is kept: no candidate was looked at."""
+        return any(graph.origin == REPLAYED or graph.stopped == NO_PLAN for graph in self.graphs)
+
+    @property
+    def is_plan_alone(self) -> bool:
+        """Made of a plan file without its model, so there is nothing to run."""
+        return not names_model(self.about.subject)
 
     @property
     def misses(self) -> tuple[Part, ...]:

@@ -51,13 +51,43 @@ def change(before: Any, after: Any, kind: str = "") -> str:
     return " → ".join(shown) or "not measured"
 
 
+#: How a call was timed, in words.
+_METHODS = {
+    "wall": "wall time",
+    "cuda-graph": "on the device, replayed as a CUDA graph",
+    "cuda-event": "on the device, launched eagerly",
+}
+
+
+def method_text(method: str) -> str:
+    """What the time of a call holds: `wall time`."""
+    return _METHODS.get(method, method)
+
+
 def median(variant: Variant | None) -> float | None:
     """Seconds of one call."""
     return statistics.median(variant.blocks) if variant and variant.blocks else None
 
 
+def interval_text(gain: Interval | None) -> str:
+    """`1.52x [1.36, 1.74]`."""
+    return "not predicted" if gain is None else speedup(gain)
+
+
+def headline(report: ModelReport) -> str:
+    """Of a report without steps."""
+    return "Nothing is replayed" if report.is_given else "No gain expected"
+
+
 def considered(report: ModelReport) -> str:
     """`31 candidates were looked at, and none is sure enough to gain.`"""
+    if report.is_given:
+        skipped = sum(len(graph.skipped) for graph in (*report.graphs, *report.below))
+        if skipped:
+            return f"No step of the plan fits here ({skipped} skipped): it may be another model's."
+        return "There is no plan for this graph, or one without steps."
+    if report.is_plan_alone and not report.left:
+        return "The plan has no steps."
     count = len(report.left)
     if not count:
         return "No pattern matches anything in this graph."

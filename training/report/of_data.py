@@ -231,12 +231,15 @@ def misses_of(points: Sequence[Point], records: Sequence[Record]) -> list[Miss]:
 
 
 def command_for(workload: str) -> str:
-    """Shows the candidates of a model; measures anew what is no whole model."""
-    if workload.startswith(("cut:", "random:")):
-        return f"passwright collect runs/again {shlex.quote(workload)} --plans 12"
-    spec = Spec.parse(workload)
-    train = " --train" if spec.train else ""
-    return f"passwright report {shlex.quote(spec.model)} --batch {spec.batch}{train} --seed {spec.seed}"
+    """Shows the candidates of a model; measures anew what is no whole model, or in bfloat16, which a report
+    does not take."""
+    if not workload.startswith(("cut:", "random:")):
+        spec = Spec.parse(workload)
+        if spec.precision != "bf16":
+            batch = f" --batch {spec.batch}" if spec.batch else ""
+            train = " --train" if spec.train else ""
+            return f"passwright report {shlex.quote(spec.model)}{batch}{train} --seed {spec.seed}"
+    return f"passwright collect runs/again {shlex.quote(workload)} --plans 12"
 
 
 def _evaluation(file: Path) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ Stage by stage, each of which adds to the report, so that whoever stops it gets 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -47,11 +48,20 @@ from passwright.training.report.parts import (
     measured_parts,
     step_parts,
 )
-from passwright.training.report.prefixes import ATEN, INDUCTOR, Placed, in_order, plans_of
+from passwright.training.report.prefixes import (
+    ATEN,
+    INDUCTOR,
+    Placed,
+    alike,
+    has_predictions,
+    in_order,
+    plans_of,
+)
 from passwright.training.report.replaying import Replaying
 from passwright.training.workloads.capture import capture
 
 Say = Callable[[str], None]
+_NO_PREDICTIONS = "A plan that was written as text holds no predictions."
 
 
 @dataclass(frozen=True)
@@ -114,15 +124,20 @@ class Gathering:
         for graph in planned:
             if graph.plan is not None:
                 known.setdefault(graph.plan.fingerprint, graph)
-        self._planned = list(known.values())
-        self._order = in_order(self._planned)
+        self._planned, counts = list(known.values()), alike(planned)
+        self._order = in_order(self._planned, counts)
         self._change(
-            graphs=tuple(graph_part(number, g) for number, g in enumerate(self._planned, 1)),
-            below=below_parts(self._planned),
+            graphs=tuple(
+                graph_part(number, graph, counts[fingerprint])
+                for number, (fingerprint, graph) in enumerate(known.items(), 1)
+            ),
+            below=below_parts(self._planned, counts),
             steps=step_parts(self._order),
             left=left_parts(self._planned),
-            predicted=predicted_of([plan for _, plan in plans_of(self._planned)]),
+            predicted=predicted_of([plan for one in planned for _, plan in plans_of([one])]),
         )
+        if self._order and self.report.predicted is None:
+            self._note(_NO_PREDICTIONS)
 
     def _draw(self) -> None:
         plans = [plan for _, plan in plans_of(self._planned)]
@@ -181,11 +196,12 @@ class Gathering:
 
     def _remarks(self, timed: Timed) -> list[str]:
         notes = [] if timed.comparison is None else list(timed.comparison.notes)
-        wanted = sorted(placed.step.label for placed in self._order)
-        if PASSWRIGHT in timed.variants and sorted(timed.applied) != wanted:
-            missing = len(set(wanted) - set(timed.applied))
+        # Graphs that are alike apply the steps of one several times.
+        wanted = Counter(placed.step.label for placed in self._order)
+        missing = (wanted - Counter(timed.applied)).total()
+        if PASSWRIGHT in timed.variants and missing:
             notes.append(
-                f"the compile did not apply all that is shown: {missing} of {len(wanted)} steps found no"
+                f"the compile did not apply all that is shown: {missing} of {wanted.total()} steps found no"
                 " place, or Inductor failed on them"
             )
         for name, variant in timed.variants.items():
@@ -235,8 +251,9 @@ def of_plan(plan: Plan, about: About) -> ModelReport:
     """A report from a plan alone: nothing is built, drawn or measured, but what the plan itself knows."""
     planned = PlannedGraph(plan, stored=True)
     notes = ["Made from a plan alone: name the model as well for pictures and measurements."]
-    if plan.steps and not any(step.gain.mean or step.gain.upper for step in plan.steps):
-        notes.append("A plan that was written as text holds no predictions.")
+    predicted = predicted_of([plan])
+    if plan.steps and predicted is None:
+        notes.append(_NO_PREDICTIONS)
     if plan.measured is not None:
         notes.append(f"`passwright tune` measured {speedup(plan.measured)} for it.")
     return ModelReport(
@@ -246,13 +263,18 @@ def of_plan(plan: Plan, about: About) -> ModelReport:
         graphs=(graph_part(1, planned),),
         steps=step_parts(in_order([planned])),
         left=left_parts([planned]),
-        predicted=plan.predicted,
+        predicted=predicted,
         notes=tuple(notes),
     )
 
 
 def predicted_of(plans: Sequence[Plan]) -> Interval | None:
-    """Of plans of all graphs and levels, as the demo joins them."""
+    """Of plans of all graphs and levels, as the demo joins them; None where they do not say."""
+    steps = [step for plan in plans for step in plan.steps]
+    if steps and not has_predictions(steps):
+        return None
+    if len(plans) == 1:  # also of a plan that no graph was matched with, and so has no ops
+        return plans[0].predicted
     entries = [
         {
             "plan": {"level": plan.level, "ops_before": plan.ops_before},

@@ -4,7 +4,7 @@ what was left."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from passwright.passes.matching import CleanUp
@@ -13,32 +13,40 @@ from passwright.scheduler.plan import Plan, Step
 from passwright.training.report.measure_steps import Timed
 from passwright.training.report.model_content import (
     DEFAULT,
+    NO_PLAN,
     PASSWRIGHT,
+    REPLAYED,
     GraphPart,
     LeftPart,
     Part,
     StepPart,
 )
-from passwright.training.report.prefixes import Placed, gain_of
+from passwright.training.report.prefixes import Placed, gain_of, has_predictions
 
 # ---- what the plan says
 
 
-def graph_part(number: int, planned: PlannedGraph) -> GraphPart:
-    """A graph with its plan at the level of Torch-IR, not drawn yet."""
+def graph_part(number: int, planned: PlannedGraph, alike: int = 1) -> GraphPart:
+    """A graph with its plan at the level of Torch-IR, not drawn yet; so many graphs are like it."""
     plan = planned.plan
     assert plan is not None
     return replace(
         _part(number, plan, planned.stored, planned.planning_seconds),
         seconds_before=planned.seconds_before or None,
         seconds_after=planned.seconds_after or None,
+        alike=alike,
     )
 
 
-def below_parts(planned: Sequence[PlannedGraph]) -> tuple[GraphPart, ...]:
-    """The graphs of the levels below."""
+def below_parts(
+    planned: Sequence[PlannedGraph], counts: Mapping[str, int]
+) -> tuple[GraphPart, ...]:
+    """The graphs of the levels below. `counts`: how many of the model's graphs have each fingerprint."""
     return tuple(
-        _part(number, applied.plan, applied.stored, applied.seconds)
+        replace(
+            _part(number, applied.plan, applied.stored, applied.seconds),
+            alike=counts.get(applied.plan.fingerprint, 1),
+        )
         for number, graph in enumerate(planned, 1)
         for applied in graph.below
     )
@@ -53,7 +61,8 @@ def _part(number: int, plan: Plan, stored: bool, seconds: float) -> GraphPart:
         plan.ops_after,
         plan.predicted,
         plan.origin,
-        stored,
+        # A plan that the user gave was not found in the store.
+        stored and plan.origin != REPLAYED and plan.stopped != NO_PLAN,
         plan.stopped,
         seconds,
         skipped=plan.skipped,
@@ -130,6 +139,7 @@ def _x(gain: float) -> str:
 def measured_parts(order: Sequence[Placed], lengths: Sequence[int], timed: Timed) -> list[Part]:
     """What each measured prefix adds to the one before it; the last is the whole."""
     parts, before, done = [], DEFAULT, 0
+    known = has_predictions(placed.step for placed in order)
     for length in lengths:
         name = PASSWRIGHT if length == len(order) else str(length)
         at = timed.same.get(name, name)
@@ -141,8 +151,8 @@ def measured_parts(order: Sequence[Placed], lengths: Sequence[int], timed: Timed
                 done + 1,
                 length,
                 f"step {length}" if length == done + 1 else f"steps {done + 1} to {length}",
-                gain_of(order[done:length]),
-                gain_of(order[:length]),
+                gain_of(order[done:length]) if known else None,
+                gain_of(order[:length]) if known else None,
                 timed.gain(before, name),
                 timed.gain(DEFAULT, name),
                 timing.median if timing else None,

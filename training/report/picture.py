@@ -51,7 +51,7 @@ def _picture(found: Boxes, title: str) -> Picture:
     placed = layered(widths, edges, row=_ROW)
     width, height = placed.width + 2 * _MARGIN, placed.height + 2 * _MARGIN
     head = (
-        f'<svg class="graph" role="img" aria-label="{escape(title)}" xmlns="http://www.w3.org/2000/svg"'
+        f'<svg class="graph" role="img" tabindex="0" aria-label="{escape(title)}" xmlns="http://www.w3.org/2000/svg"'
         f' viewBox="0 0 {width:.0f} {height:.0f}" data-width="{width:.0f}" data-height="{height:.0f}"'
         f' preserveAspectRatio="xMidYMin meet"><g transform="translate({_MARGIN:.0f} {_MARGIN:.0f})">'
     )

@@ -6,7 +6,8 @@ levels below, forward before backward.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,17 +43,31 @@ def plans_of(planned: Sequence[PlannedGraph]) -> list[tuple[int, Plan]]:
     return list(found.values())
 
 
-def in_order(planned: Sequence[PlannedGraph]) -> list[Placed]:
-    """Every step, in the order in which they are numbered."""
-    plans = plans_of(planned)
+def alike(planned: Iterable[PlannedGraph]) -> Counter[str]:
+    """How many graphs, of all levels, have each fingerprint."""
+    return Counter(
+        plan.fingerprint
+        for graph in planned
+        for plan in (graph.plan, *(applied.plan for applied in graph.below))
+        if plan is not None
+    )
+
+
+def in_order(
+    planned: Sequence[PlannedGraph], counts: Mapping[str, int] | None = None
+) -> list[Placed]:
+    """Every step, in the order in which they are numbered. `counts`: how many graphs are like each that is
+    planned, by fingerprint, if it is not one."""
+    plans, counts = plans_of(planned), counts or {}
     total = dict.fromkeys(LEVELS, 0)
     for _, plan in plans:
-        total[plan.level] = total.get(plan.level, 0) + plan.ops_before
+        total[plan.level] += plan.ops_before * counts.get(plan.fingerprint, 1)
     rewrites: list[Placed] = []
     settings: list[Placed] = []
     below: list[Placed] = []
     for graph, plan in plans:
-        weight = plan.ops_before / total[plan.level] if total[plan.level] else 1.0
+        ops = plan.ops_before * counts.get(plan.fingerprint, 1)
+        weight = ops / total[plan.level] if total[plan.level] else 1.0
         for step in plan.steps:
             kind = below if plan.level != TORCH else settings if step.is_setting else rewrites
             kind.append(Placed(graph, plan, step, weight))
@@ -72,6 +87,12 @@ def levels_of(plans: Sequence[Plan]) -> Down:
     """The levels that have to be looked at to apply these plans, as the setting has it."""
     deepest = max((LEVELS.index(plan.level) for plan in plans), default=0)
     return _DOWN[deepest]
+
+
+def has_predictions(steps: Iterable[Step]) -> bool:
+    """Whether a plan says what its steps gain. One that was read from text does not: all is zero."""
+    gains = (gain for step in steps for gain in (step.gain, step.to_go))
+    return any(gain.mean or gain.lower or gain.upper for gain in gains)
 
 
 def gain_of(steps: Sequence[Placed]) -> Interval:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,9 @@ from passwright.training.report.content import About, from_json, to_json
 from passwright.training.report.data_content import DataReport
 from passwright.training.report.measure_steps import STOPPED, Limits
 from passwright.training.report.model_content import ModelReport
+from passwright.training.writable import check, unwritable
+
+__all__ = ["check", "finish", "on_data", "on_model", "on_plan", "read"]
 
 Report = ModelReport | DataReport
 KINDS: dict[str, type[Any]] = {"model": ModelReport, "data": DataReport}
@@ -62,8 +64,9 @@ def on_plan(plan: Path, *, command: str) -> ModelReport:
     html.require()
     found = read_plan(str(plan))
     kind = "cpu" if found.device.startswith("cpu") else "cuda"
-    about = About(str(plan), found.device or "an unnamed device", kind, now(), command)
-    return of_model.of_plan(found, replace(about, versions=versions()))
+    device = found.device or "an unnamed device"
+    about = About(str(plan), device, kind, now(), command, threads=0, versions=versions())
+    return of_model.of_plan(found, about)
 
 
 def on_data(
@@ -97,11 +100,11 @@ def read(file: Path) -> Report:
 
 
 def finish(report: Report, *, output: Path, json_file: Path | None) -> int:
-    """Writes and prints the report; the exit code is 130 after Ctrl-C, 1 where something failed."""
+    """Prints and writes the report; the exit code is 130 after Ctrl-C, 1 where something failed."""
+    terminal.show(report)
     if json_file is not None:
         _write(json_file, to_json(report))
     _write(output, html.render(report))
-    terminal.show(report)
     if report.ended == STOPPED:
         return INTERRUPTED
     wrong = isinstance(report, ModelReport) and (not report.graphs or _is_wrong(report))
@@ -123,9 +126,7 @@ def _write(file: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
         part.replace(file)
     except OSError as error:
-        raise WorkloadError(
-            f"{file} cannot be written: {error.strerror}; name another file"
-        ) from error
+        raise unwritable(file, error) from error
     say(f"written: {file}")
 
 

@@ -11,7 +11,7 @@ Made by `passwright report`. Compiles the model as torch.compile does by default
 times both in interleaved blocks.
 
     pip install "torch=={torch}" "passwright{extra}=={passwright}"
-    python {file}                 # Passwright decides anew, as it did for the report
+    python {file}                 # Passwright decides anew, with the settings of the report
     python {file} --replay        # exactly the steps of the report, whatever would be decided here
 {needs}
 Measured for the report on {device}: {measured}.
@@ -95,19 +95,17 @@ def script_of(report: ModelReport, measured: str, file: str = "reproduce.py") ->
     about = report.about
     texts = [graph.text for graph in (*report.graphs, *report.below) if graph.text]
     shown = "".join(f"    {_text(text)},\n" for text in texts)
-    is_file = ".py:" in about.subject
-    needs = (
-        f"\nIt needs the file {about.subject.rpartition(':')[0]} beside it.\n" if is_file else ""
-    )
+    home = about.subject.rpartition(":")[0]
+    needs = f"\nIt needs the file {home}, by this path from where it is run.\n"
     public = about.subject.startswith("zoo:")
     return _TEMPLATE.format(
-        title=f"Makes the measurement of {about.subject}, {report.phase}, again.".replace('"', "'"),
+        title=_quoted(f"Makes the measurement of {about.subject}, {report.phase}, again."),
         torch=about.versions.get("torch", "").partition("+")[0],
         passwright=about.versions.get("passwright", ""),
         extra="[zoo]" if public else "",
         file=file,
-        needs=needs,
-        device=about.device,
+        needs=_quoted(needs) if home.endswith(".py") else "",
+        device=_quoted(about.device),
         measured=measured,
         expected=f"in the report:  {measured}, on {about.device}",
         model=about.subject,
@@ -119,6 +117,11 @@ def script_of(report: ModelReport, measured: str, file: str = "reproduce.py") ->
         settings=dict(about.settings),
         plans=f"[\n{shown}]" if shown else "[]",
     )
+
+
+def _quoted(text: str) -> str:
+    """For a docstring, which it cannot end."""
+    return text.replace("\\", "/").replace('"', "'")
 
 
 def _text(plan: str) -> str:

@@ -15,8 +15,11 @@ from passwright.training.report.numbers import (
     change,
     considered,
     found_text,
+    headline,
+    interval_text,
     measured_words,
     median,
+    method_text,
     percent,
     times,
 )
@@ -24,6 +27,7 @@ from passwright.training.report.numbers import (
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 #: Rows that are shown of what may be long; page and JSON have all.
 _MOST, _KERNELS = 10, 8
@@ -49,14 +53,15 @@ def _model(out: Console, report: ModelReport) -> None:
     batch = f", batch {report.batch}" if report.batch else ""
     out.print(f"{report.about.subject}, {report.phase}{batch}", style="bold", markup=False)
     if report.graphs and report.is_empty:
-        out.print(f"No gain expected. {considered(report)}", markup=False)
-        out.print("Leaving the graph alone is the answer: it is compiled as by default.")
-    elif report.predicted is not None:
-        out.print(
-            f"predicted {speedup(report.predicted)}, measured {measured_words(report)}"
-            + (f": {report.verdict}" if report.verdict else ""),
-            markup=False,
-        )
+        out.print(f"{headline(report)}. {considered(report)}", markup=False)
+        if not report.is_given:
+            out.print("Leaving the graph alone is the answer: it is compiled as by default.")
+    elif report.graphs:
+        found = f", measured {measured_words(report)}" if report.found else ", not measured"
+        verdict = f": {report.verdict}" if report.verdict else ""
+        words = interval_text(report.predicted)
+        predicted = words if report.predicted is None else f"predicted {words}"
+        out.print(f"{predicted}{found}{verdict}", markup=False)
     if report.steps:
         out.print(_steps(report))
     if report.parts:
@@ -78,51 +83,52 @@ def _steps(report: ModelReport) -> Table:
 
     table = _table("#", "step", "predicted, alone", "with what follows", "why")
     for step in report.steps:
-        table.add_row(
+        _row(
+            table,
             str(step.number),
             Text(step.label.partition(" @ ")[0], style="bold"),
-            speedup(step.gain),
-            speedup(step.to_go),
-            Text(step.why),
+            *(
+                interval_text(None if report.predicted is None else gain)
+                for gain in (step.gain, step.to_go)
+            ),
+            step.why,
         )
     return table
 
 
 def _parts(report: ModelReport) -> Table:
-    from rich.text import Text
-
     table = _table("measured", "predicted", "found, 95 %", "all so far", "kernels", "a call", "")
     for part in report.parts:
-        table.add_row(
+        _row(
+            table,
             part.title,
-            speedup(part.predicted),
+            interval_text(part.predicted),
             _found(part.found),
             _found(part.total),
             "" if part.kernels is None else str(part.kernels),
             "" if part.seconds is None else duration(part.seconds),
-            Text(part.verdict or part.why),
+            part.verdict or part.why,
         )
-    if report.predicted is not None:
-        table.add_row(
-            "the whole",
-            speedup(report.predicted),
-            _found(report.found),
-            "",
-            str(report.after.kernels) if report.after else "",
-            duration(after) if (after := median(report.after)) is not None else "",
-            Text(report.verdict),
-        )
+    after = median(report.after)
+    _row(
+        table,
+        "the whole",
+        interval_text(report.predicted),
+        _found(report.found),
+        "",
+        str(report.after.kernels) if report.after else "",
+        "" if after is None else duration(after),
+        report.verdict,
+    )
     if report.floor is not None:
         table.caption = f"noise floor {percent(report.floor)}"
     return table
 
 
 def _left(report: ModelReport) -> Table:
-    from rich.text import Text
-
     table = _table("left out", "predicted", "why")
     for item in report.left[:_MOST]:
-        table.add_row(Text(item.label), speedup(item.gain), Text(item.reason))
+        _row(table, item.label, speedup(item.gain), item.reason)
     if len(report.left) > _MOST:
         table.caption = f"and {len(report.left) - _MOST} more"
     return table
@@ -131,26 +137,25 @@ def _left(report: ModelReport) -> Table:
 def _compiled(report: ModelReport) -> Table:
     before, after = report.before, report.after
     table = _table("", "default → Passwright")
-    ops = [sum(getattr(g, name) for g in report.graphs) for name in ("ops_before", "ops_after")]
-    table.add_row("ops", change(*ops))
-    table.add_row("kernels", change(before and before.kernels, after and after.kernels))
-    table.add_row("time of a call", change(median(before), median(after), "seconds"))
+    _row(table, "ops", change(*report.ops))
+    _row(table, "kernels", change(before and before.kernels, after and after.kernels))
+    method = before.method if before else ""
+    time = f"a call, {method_text(method)}" if method else "a call"
+    _row(table, time, change(median(before), median(after), "seconds"))
     seconds = (before and before.compile_seconds, after and after.compile_seconds)
-    table.add_row("compile time", change(*seconds, "seconds"))
+    _row(table, "compile time, without planning", change(*seconds, "seconds"))
     memory = change(before and before.peak_bytes, after and after.peak_bytes, "bytes")
-    table.add_row("peak memory", memory)
+    _row(table, "peak memory", memory)
     if after is not None:
-        table.add_row("results", "agree with a float64 run" if after.agrees else after.agreement)
+        _row(table, "results", "agree with a float64 run" if after.agrees else after.agreement)
     return table
 
 
 def _kernels(name: str, profile: Profile) -> Table:
-    from rich.text import Text
-
     table = _table(f"kernels, {name}", "kind", "launches", "a call")
     for row in profile.rows[:_KERNELS]:
         launches = f"{row.launches:g}" if row.launches else ""
-        table.add_row(Text(row.name), row.kind, launches, duration(row.seconds))
+        _row(table, row.name, row.kind, launches, duration(row.seconds))
     table.caption = f"{profile.launches:.0f} launches, {duration(profile.seconds)} in all"
     return table
 
@@ -180,29 +185,37 @@ def _data(out: Console, report: DataReport) -> None:
         table = _table("", *(group.name for group in report.groups))
         for name, title, form in SCORES:
             cells = [form(g.scores[name]) if name in g.scores else "" for g in report.groups]
-            table.add_row(title, *cells)
+            _row(table, title, *cells)
         for name, title, form in CHOICES:
             cells = [form(g.choices[name]) if name in g.choices else "" for g in report.groups]
-            table.add_row(title, *cells)
+            _row(table, title, *cells)
         out.print(table)
     if report.searches:
         table = _table("searched graph", "plans", "best", "chosen", "regret")
         for row in report.searches:
             regret = percent(row.best - row.chosen)
             gains = (times(row.best), times(row.chosen), regret)
-            table.add_row(Text(row.workload), str(row.trials), *gains)
+            _row(table, row.workload, str(row.trials), *gains)
         out.print(table)
     if report.misses:
         table = _table("worst misses", "predicted", "measured", "steps")
         for miss in report.misses[:_MOST]:
             point = miss.point
-            table.add_row(
-                Text(point.workload.partition("@")[0]),
+            _row(
+                table,
+                point.workload.partition("@")[0],
                 times(point.predicted),
                 times(point.gain),
                 Text(", ".join(point.patterns), overflow="ellipsis", no_wrap=True),
             )
         out.print(table)
+
+
+def _row(table: Table, *cells: str | Text) -> None:
+    """Cells as they are: what stands in brackets is no markup."""
+    from rich.text import Text
+
+    table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
 
 
 def _table(*columns: str) -> Table:

@@ -85,7 +85,8 @@ def copy_of(value: Tensor, device: torch.device | None = None) -> Tensor:
 
 
 def copies_of(values: Sequence[Tensor], device: torch.device | None = None) -> list[Tensor]:
-    """Leaves as by `copy_of`. Those whose originals overlap share memory, and lie in it as these do.
+    """Leaves as by `copy_of`. Those whose originals overlap share memory, and lie in it as these do, also
+    those of different types.
 
     Slices of one tensor take no more memory than it does; what lies between two that do not overlap is
     not copied.
@@ -93,13 +94,16 @@ def copies_of(values: Sequence[Tensor], device: torch.device | None = None) -> l
     made: dict[int, Tensor] = {}
     for numbers in _overlapping(values):
         places = [_place(values[number]) for number in numbers]
-        start = min(place.start for place in places)
+        start = min(place.start for place in places) // _WHOLE * _WHOLE
         size = max(place.stop for place in places) - start
-        whole = values[numbers[0]].detach().as_strided((size,), (1,), start)
-        memory = whole.to(device, copy=True)
+        there = values[numbers[0]].untyped_storage()
+        memory = _laid(there, torch.uint8, start, (size,), (1,)).to(device, copy=True)
         for number, place in zip(numbers, places, strict=True):
             value = values[number]
-            made[number] = memory.as_strided(value.shape, value.stride(), place.start - start)
+            offset = (place.start - start) // value.itemsize
+            copy = _laid(memory.untyped_storage(), value.dtype, offset, value.shape, value.stride())
+            copy = copy.conj() if value.is_conj() else copy
+            made[number] = torch._neg_view(copy) if value.is_neg() else copy
     return [
         (made[number] if number in made else value.to(device, copy=True))
         .detach()
@@ -108,13 +112,30 @@ def copies_of(values: Sequence[Tensor], device: torch.device | None = None) -> l
     ]
 
 
+#: Bytes of the largest element: elements of all types lie as before in memory cut at a multiple of it.
+_WHOLE = torch.complex128.itemsize
+
+
+def _laid(
+    memory: torch.UntypedStorage,
+    dtype: torch.dtype,
+    offset: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+) -> Tensor:
+    """What lies there in memory; no view of anything, so that neither bits nor gradients are handed on."""
+    empty = torch.empty(0, dtype=dtype, device=memory.device)
+    return empty.set_(memory, offset, tuple(shape), tuple(strides))
+
+
 def _overlapping(values: Sequence[Tensor]) -> list[list[int]]:
-    """Numbers of those that lie in one stretch of memory; without those that have none."""
-    storages: dict[tuple[int, torch.dtype], list[int]] = {}
+    """Numbers of those that lie in one stretch of memory; without those that have none, or of a kind that
+    bytes do not tell all of."""
+    storages: dict[int, list[int]] = {}
     for number, value in enumerate(values):
-        if value.layout == torch.strided and value.numel():
-            storage = value.untyped_storage()
-            storages.setdefault((storage._cdata, value.dtype), []).append(number)
+        plain = type(value) in (Tensor, nn.Parameter) and not value.is_quantized
+        if plain and value.layout == torch.strided and value.numel():
+            storages.setdefault(value.untyped_storage()._cdata, []).append(number)
     found: list[list[int]] = []
     for numbers in storages.values():
         end = -1
@@ -128,10 +149,11 @@ def _overlapping(values: Sequence[Tensor]) -> list[list[int]]:
 
 
 def _place(value: Tensor) -> range:
-    """From the first of its elements to the last, in its storage."""
+    """From the first of its bytes to the last, in its storage."""
     pairs = zip(value.shape, value.stride(), strict=True)
     extent = 1 + sum((size - 1) * step for size, step in pairs)
-    return range(value.storage_offset(), value.storage_offset() + extent)
+    start = value.storage_offset()
+    return range(start * value.itemsize, (start + extent) * value.itemsize)
 
 
 def copied(arguments: Sequence[Any]) -> tuple[Any, ...]:

@@ -75,10 +75,12 @@ class CutGraph:
         values = _values(self.of, self.boundary)
         root = nn.Module()
         for node in self.boundary:
+            if kinds[node] == "input":
+                continue
             value = copy_of(values[node].detach(), device)
             if kinds[node] == "parameter":
                 root.register_parameter(node.name, nn.Parameter(value, values[node].requires_grad))
-            elif kinds[node] == "buffer":
+            else:
                 root.register_buffer(node.name, value)
         graph = self._graph(kinds, device)
         for node in graph.nodes:
@@ -134,7 +136,9 @@ def _on(device: torch.device, arguments: Any) -> Any:
 
 def _values(of: ModelGraph, wanted: Collection[fx.Node]) -> dict[fx.Node, Tensor]:
     """Values of the nodes when the graph is called with its arguments."""
-    written = {node for node in wanted if of.view.storages([node]) & of.view.written}
+    view = of.view
+    # Where a constant lies that Dynamo says nothing of, nobody knows.
+    written = {n for n in wanted if view.any_spec(n) is None or view.storages([n]) & view.written}
     recorder = _Recorder(of.found.graph, wanted, written)
     with torch.no_grad(), quiet(), seeded(0):
         recorder.run(*copied(of.found.arguments), enable_io_processing=False)

@@ -48,10 +48,13 @@ def test_relaxed_ones_are_asked_for_by_name() -> None:
 def test_some_by_name_and_always_default_compile() -> None:
     assert [rival.name for rival in chosen(["Predict", "combo*"])] == [
         DEFAULT,
+        graphs(DEFAULT),
         "combo kernels",
         "combo kernels + CUDA graphs",
         PREDICT,
     ]
+    assert "predict relaxed" not in [rival.name for rival in chosen(["predict*"])]
+    assert "predict relaxed" in [rival.name for rival in chosen(["predict relaxed"])]
     with pytest.raises(WorkloadError, match="no rival is named 'nobody'; there are 'eager'"):
         chosen(["nobody"])
 

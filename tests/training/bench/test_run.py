@@ -212,6 +212,40 @@ def test_exit_codes(special: Any, code: int, monkeypatch: pytest.MonkeyPatch) ->
     assert "[1/1] own:mmoe infer" in result.stderr
 
 
+def test_a_folder_is_made_and_a_file_that_cannot_be_written_is_named_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = FakeBench()
+    monkeypatch.setattr(bench, "launcher", lambda: models.launch)
+    arguments = ["bench", "own:mmoe", "--mode", "infer", "--device", "cpu", "--rivals", "predict"]
+    path = tmp_path / "new" / "bench.json"
+    assert CliRunner().invoke(cli.app, [*arguments, "--json", str(path)]).exit_code == 0
+    assert load(path).rows
+    known = len(models.asked)
+    for bad in (tmp_path, path / "bench.json"):
+        result = CliRunner().invoke(cli.app, [*arguments, "--json", str(bad)])
+        assert result.exit_code == 2
+        assert f"passwright: {bad} cannot be written" in result.stderr
+    assert len(models.asked) == known
+
+
+def test_a_disk_that_is_full_costs_the_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("passwright.training.bench.rows.write", full)
+    monkeypatch.setattr(bench, "launcher", lambda: FakeBench().launch)
+    arguments = ["bench", "own:mmoe", "own:split_cat", "--mode", "infer", "--device", "cpu"]
+    arguments += ["--rivals", "predict", "--json", str(tmp_path / "bench.json")]
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, arguments)
+    assert result.exit_code == 2
+    assert "[2/2]" in result.stderr
+    assert "No space left" in result.stderr
+    assert "2.00x" in result.stdout
+
+
 # ---- what is asked for
 
 
@@ -235,6 +269,11 @@ def test_models_by_name_and_some_of_a_suite() -> None:
     some = asked(models=["rechub/*"], suite="public", mode="infer")
     assert len(some.cases) == 14
     assert {c.suite for c in some.cases} == {"public"}
+    # Of several suites, those that have it.
+    some = asked(models=["own:dhen", "own:lora"], suite="public,archetypes,blocks", mode="infer")
+    assert [(c.suite, c.batch) for c in some.cases] == [
+        ("archetypes", 2048), ("blocks", 1), ("blocks", 8), ("blocks", 16),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,20 @@ def test_precisions_and_suites_stand_apart() -> None:
     ]
 
 
+def test_batches_of_one_model_are_told_apart_everywhere() -> None:
+    small, large = case("zoo:a", batch=1), case("zoo:a", batch=16)
+    found = report(*rows(small), *rows(large, predict=9e-3))
+    [group] = groups(found)
+    by_wall = table.launched(found, group)
+    assert by_wall is not None
+    for grid in (table.models(found, group), by_wall):
+        assert [line[0] for line in grid.rows] == ["zoo:a x1", "zoo:a x16"]
+    [one] = [line for line in figures(found, group) if line.rival == PREDICT]
+    assert one.worst is not None
+    assert one.worst[1] == "zoo:a x16"
+    assert ">a x16</text>" in picture.svg(found)
+
+
 def met(found: Report) -> dict[str, bool]:
     return {aim.text: aim.met for aim in aims(found)}
 
@@ -189,6 +203,20 @@ def test_the_picture_has_a_mark_for_each_gain() -> None:
     assert picture.svg(found) == drawing
     with pytest.raises(ValueError, match="no case of suite 'blocks'"):
         picture.svg(found, "blocks")
+
+
+def test_long_names_have_room() -> None:
+    name = "own:illustrative?fields=32,width=64,layers=8"
+    space = {"svg": "http://www.w3.org/2000/svg"}
+    found = []
+    for model in ("zoo:a", name):
+        root = ET.fromstring(picture.svg(report(*rows(case(model)))))
+        [label] = [
+            t for t in root.findall(".//svg:text", space) if t.text == model[-len(t.text or "") :]
+        ]
+        found.append((float(label.get("x", "0")), float(root.get("width", "0"))))
+    assert found[1][0] > 6 * len(name)
+    assert found[1][1] - found[0][1] == found[1][0] - found[0][0]
 
 
 def test_marks_stand_where_the_gains_are() -> None:

@@ -52,6 +52,7 @@ def test_what_is_not_finite_is_null() -> None:
         ({"kind": "weather"}, "is no report"),
         ({"steps": 3}, "is no report"),
         ({"train": "yes"}, "is no report"),
+        ({"about": []}, "is no report"),
     ],
 )
 def test_other_files_are_refused_with_a_next_step(change: dict[str, object], words: str) -> None:

@@ -131,6 +131,20 @@ def test_pictures_zoom_and_move(page: Page, pages: dict[str, Path]) -> None:
     assert moved[2:] == pytest.approx(size)
 
 
+def test_pictures_by_keyboard(page: Page, pages: dict[str, Path]) -> None:
+    page.open(pages[MODEL])
+    page.click("#tab-pictures")
+    svg = page.find(".stage svg:not([hidden])")
+    svg.send_keys("0")
+    before = box_of(page)
+    svg.send_keys("+")
+    assert box_of(page)[2] == pytest.approx(before[2] / 1.4)
+    svg.send_keys("0\ue014\ue015")  # right, down
+    assert box_of(page) == pytest.approx([before[2] / 8, before[3] / 8, *before[2:]])
+    svg.send_keys("\ue012\ue013-")  # left, up
+    assert box_of(page)[2] == pytest.approx(before[2] * 1.4)
+
+
 def test_every_op_can_be_seen_and_steps_be_lit(page: Page, pages: dict[str, Path]) -> None:
     page.open(pages[MODEL])
     page.click("#tab-pictures")

@@ -213,6 +213,26 @@ def test_time_that_is_up_leaves_prefixes_out(request_of: Callable[..., Request])
     assert report.parts[-1].found is None
 
 
+@pytest.mark.inductor
+def test_what_fails_when_its_memory_is_looked_at_is_told(
+    request_of: Callable[..., Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+
+    def peak(step: object, _: object) -> None:
+        calls.append(step)
+        if len(calls) == 1:  # Passwright's is the first
+            raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("passwright.training.variants.peak_memory", peak)
+    report = gather(request_of())
+    assert report.ended == ""
+    assert "out of memory" in report.parts[-1].why
+    assert any("out of memory" in note for note in report.notes)
+    assert report.before is not None
+    assert report.after is None
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_kernels_have_names_and_times() -> None:
     subject = Subject("toy", Split().cuda(), (torch.randn(512, 64, device="cuda"),), train=False)

@@ -13,6 +13,7 @@ from reports import data_report, plans
 
 from passwright.passes.errors import WorkloadError
 from passwright.training.report import of_data
+from passwright.training.report.data_charts import search_chart
 from passwright.training.report.data_scores import (
     calibration,
     group_of,
@@ -114,6 +115,14 @@ def test_misses_are_the_furthest_off_and_not_many_of_one() -> None:
         (
             "zoo:a/B?fields=3@batch=8,precision=fp32,mode=train,seed=2",
             "passwright report 'zoo:a/B?fields=3' --batch 8 --train --seed 2",
+        ),
+        (
+            "own:dlrm@batch=0,precision=tf32",
+            "passwright report own:dlrm --seed 0",
+        ),
+        (
+            "own:dlrm@batch=8,precision=bf16",
+            "passwright collect runs/again own:dlrm@batch=8,precision=bf16 --plans 12",
         ),
         (
             "cut:own:dlrm#x@batch=8",
@@ -223,3 +232,11 @@ def test_gains_are_finite_on_the_page() -> None:
     report = data_report()
     assert all(math.isfinite(value) for p in report.points for value in (p.gain, p.predicted))
     assert np.isfinite([row.error for row in report.patterns]).all()
+
+
+def test_a_model_that_was_searched_twice_has_two_rows() -> None:
+    found = [plans("zoo:a/B@batch=8"), plans("zoo:a/B@batch=64"), plans("zoo:a/C@batch=8")]
+    chart = search_chart(data_report(searches=tuple(search_rows(found))))
+    assert chart is not None
+    for trace in chart["data"]:
+        assert sorted(trace["y"]) == ["zoo:a/B@batch=64", "zoo:a/B@batch=8", "zoo:a/C"]

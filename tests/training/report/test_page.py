@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reports import PLAN, about, data_report, empty_report, model_report
+from reports import NOTHING, PLAN, about, data_report, empty_report, model_report
 
 from passwright.passes.errors import WorkloadError
 from passwright.training.report import html, terminal
 from passwright.training.report.charts import speed_axis
+from passwright.training.report.content import Found, from_json, to_json
 from passwright.training.report.html import render
+from passwright.training.report.model_content import ModelReport
 from passwright.training.report.numbers import change, measured_words, percent, size
+from passwright.training.report.run import KINDS
 from passwright.training.report.script import script_of
 
 EVIL = "</script><script>alert(1)</script>\"'&<b>"
@@ -84,13 +87,17 @@ def test_changes_share_a_unit() -> None:
     assert (size(10), size(3 << 20), percent(0.1)) == ("10 B", "3 MiB", "10.5 %")
 
 
-@pytest.mark.parametrize("reach", [0.001, 0.05, 0.3, 1.0, 2.5, 5.0])
+@pytest.mark.parametrize("reach", [0.001, 0.05, 0.15, 0.2, 0.24, 0.3, 0.7, 1.0, 1.4, 2.5, 5.0])
 def test_axes_of_speed_ups_have_some_ticks_and_no_crowd(reach: float) -> None:
     axis = speed_axis([-reach / 3, reach], "x")
     assert 1 in axis["tickvals"]
     assert 1 <= len(axis["tickvals"]) <= 9
     low, high = axis["range"]
     assert all(low <= math.log10(tick) <= high for tick in axis["tickvals"])
+    # None of its ends is left bare.
+    bare = 0.35 * (high - low)
+    assert math.log10(axis["tickvals"][-1]) >= high - bare
+    assert math.log10(axis["tickvals"][0]) <= low + bare
 
 
 def test_a_report_says_in_words_what_was_found() -> None:
@@ -133,6 +140,95 @@ def test_tables_of_a_data_set(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in out
 
 
+def without_predictions(**changes: Any) -> ModelReport:
+    """As of a plan that was read from text."""
+    plain = model_report()
+    known = {
+        "predicted": None,
+        "steps": tuple(replace(step, gain=NOTHING, to_go=NOTHING) for step in plain.steps),
+        "parts": tuple(replace(part, predicted=None, predicted_total=None) for part in plain.parts),
+    }
+    return replace(plain, **known | changes)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"found": None, "parts": ()}, {"found": empty_report().found}]
+)
+def test_what_was_not_predicted_did_not_fail(
+    changes: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = without_predictions(**changes)
+    assert from_json(to_json(report), KINDS, "here") == report
+    page = own_parts(render(report))
+    terminal.show(report)
+    for text in (page, capsys.readouterr().out):
+        assert "not predicted" in text
+        assert "than predicted" not in text
+        assert "1.00x [1.00, 1.00]" not in text
+    assert report.misses == ()
+    assert '"predicted, 90 %"' not in page
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"origin": "replayed", "skipped": ("tall @ x:y: not found",)}, "No step of the plan fits"),
+        ({"stopped": "nothing to replay"}, "There is no plan for this graph"),
+    ],
+)
+def test_a_plan_that_does_nothing_is_no_answer_about_gains(
+    change: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = empty_report()
+    report = replace(plain, graphs=(replace(plain.graphs[0], **change),), left=())
+    terminal.show(report)
+    for text in (own_parts(render(report)), capsys.readouterr().out):
+        assert words in text
+        assert "No gain expected" not in text
+        assert "No pattern match" not in text
+        assert "is the answer" not in text
+
+
+def test_what_stands_in_brackets_is_shown_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    odd = "gradient of parts[x] [/b] is off"
+    plain = model_report()
+    assert plain.after is not None
+    terminal.show(
+        replace(
+            plain,
+            found=Found(0.3, None, None),
+            after=replace(plain.after, agrees=False, agreement=odd),
+        )
+    )
+    out = capsys.readouterr().out
+    assert odd in out
+    assert "1.35x [not known]" in out
+
+
+def test_how_a_call_was_timed_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = model_report()
+    assert plain.before is not None
+    report = replace(plain, before=replace(plain.before, method="cuda-graph"))
+    terminal.show(report)
+    for text in (own_parts(render(report)), capsys.readouterr().out):
+        assert "on the device, replayed as a CUDA graph" in text
+
+
+def test_graphs_that_are_alike_are_all_counted() -> None:
+    graph = model_report().graphs[0]
+    report = model_report(graphs=(replace(graph, alike=3), replace(graph, number=2)))
+    assert report.ops == (4 * graph.ops_before, 4 * graph.ops_after)
+    assert "graph 1, one of 3 alike" in render(report)
+
+
+def test_a_plan_alone_has_no_script_and_no_threads() -> None:
+    report = model_report(about=about(subject="runs/my.plan", threads=0))
+    own = own_parts(render(report))
+    assert "reproduce.py" not in own
+    assert "thread" not in own
+    assert "reproduce.py" in own_parts(render(model_report()))
+
+
 # ---- the script
 
 
@@ -147,8 +243,16 @@ def test_the_script_is_python_with_all_plans() -> None:
     assert (names["BATCH"], names["TRAIN"], names["DEVICE"]) == (8, True, "cpu")
     assert names["SETTINGS"] == {"min_gain": "0.05"}
     assert names["PLANS"] == [PLAN]
-    assert "It needs the file my_model.py beside it." in names["__doc__"]
+    assert "It needs the file my_model.py, by this path" in names["__doc__"]
     assert 'pip install "torch==2.13.0" "passwright==0.1.0"' in names["__doc__"]
+
+
+@pytest.mark.parametrize("name", ['my"""x.py:make', "a\\N{x}\\x.py:make", "it's.py:make"])
+def test_odd_names_are_python_too(name: str) -> None:
+    text = script_of(model_report(about=about(subject=name, device='a "CPU"')), "nothing")
+    names: dict[str, Any] = {"__name__": "read"}
+    exec(compile(text, "reproduce.py", "exec"), names)
+    assert names["MODEL"] == name
 
 
 def test_a_script_without_plans_is_python_too() -> None:

@@ -21,6 +21,7 @@ from passwright.training.report.model_content import DEFAULT, PASSWRIGHT, Varian
 from passwright.training.report.parts import left_parts, measured_parts, reason_for, step_parts
 from passwright.training.report.prefixes import (
     Placed,
+    alike,
     first_steps,
     gain_of,
     in_order,
@@ -65,6 +66,14 @@ def test_rewrites_come_before_settings_and_those_before_levels_below(
 
 def test_graphs_that_are_alike_count_once(two_graphs: list[PlannedGraph]) -> None:
     assert len(plans_of([*two_graphs, two_graphs[0]])) == len(plans_of(two_graphs))
+
+
+def test_graphs_weigh_as_often_as_they_come(two_graphs: list[PlannedGraph]) -> None:
+    again = [*two_graphs, two_graphs[1]]
+    counts = alike(again)
+    assert (counts["g1"], counts["g2"], counts["g3"]) == (1, 2, 1)
+    weights = {placed.step.pattern: placed.weight for placed in in_order(two_graphs, counts)}
+    assert (weights["a"], weights["c"]) == (30 / 50, 20 / 50)
 
 
 def test_a_prefix_holds_its_steps_alone(two_graphs: list[PlannedGraph]) -> None:
@@ -148,6 +157,7 @@ def test_parts_follow_each_other_and_end_with_the_whole(two_graphs: list[Planned
     assert parts[0].found.same_code
     assert parts[1].why == "RuntimeError: no"
     assert parts[2].why == "what it builds on was not measured"
+    assert all(part.predicted is None for part in parts)  # these plans are as read from text
 
 
 def test_what_was_left_comes_likeliest_first() -> None:

@@ -151,6 +151,16 @@
       },
       { passive: false }
     );
+    svg.addEventListener("keydown", (event) => {
+      const [x, y, width, height] = boxes.get(svg) || whole(svg);
+      const by = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+      const factor = { "+": 1 / 1.4, "=": 1 / 1.4, "-": 1.4 }[event.key];
+      if (event.ctrlKey || event.metaKey || event.altKey || !(by || factor || event.key === "0")) return;
+      event.preventDefault();
+      if (by) put(svg, [x + (by[0] * width) / 8, y + (by[1] * height) / 8, width, height]);
+      else if (factor) zoom(svg, factor);
+      else put(svg, whole(svg));
+    });
     svg.addEventListener("dblclick", (event) => zoom(svg, 1 / 1.6, point(svg, event)));
   });
   const shown = (view) => view.querySelector(".stage svg:not([hidden])");
