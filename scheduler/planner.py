@@ -19,7 +19,7 @@ from passwright.passes.editor import Record
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.matching import CleanUp, Rewriter
 from passwright.passes.pattern import Candidate
-from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Prediction
+from passwright.scheduler.gain import CANCELLING, OUT_OF_TIME, GainModel, Prediction
 from passwright.scheduler.garbage import no_collection
 from passwright.scheduler.plan import CUT_SHORT, LeftOut, Plan, Step, joint_gain
 from passwright.scheduler.settings import Settings
@@ -178,13 +178,14 @@ class Planner:
         """What a step has to be worth to be taken.
 
         Where errors are independent, it has to be so likely that four like it are sure: their sum grows
-        four times, its width twice. One that is unlike all that was measured has to gain by itself: of what
-        it might open the way to, nothing is known.
+        four times, its width twice. After many steps it has to be sure by itself. One that is unlike all
+        that was measured has to gain by itself: of what it might open the way to, nothing is known.
         """
         if not self.model.independent:
             return prediction.to_go.lower
         gain = prediction.gain if prediction.strange else prediction.to_go
-        return gain.mean - 0.5 * self.model.caution * (gain.mean - gain.lower)
+        share = 0.5 if len(self._done) < CANCELLING else 1.0
+        return gain.mean - share * self.model.caution * (gain.mean - gain.lower)
 
     def _apply(self, candidate: Candidate, prediction: Prediction) -> Record | None:
         mark = self.rewriter.editor.mark()

@@ -17,7 +17,14 @@ from passwright.passes.matching import Rewriter
 from passwright.passes.pattern import Candidate, Match, Pattern
 from passwright.passes.table import PatternTable
 from passwright.passes.testing import capture, text
-from passwright.scheduler.gain import OUT_OF_TIME, GainModel, Interval, Prediction
+from passwright.scheduler.gain import (
+    CANCELLING,
+    OUT_OF_TIME,
+    GainModel,
+    Interval,
+    Prediction,
+    together,
+)
 from passwright.scheduler.inductor import clone_for_compile
 from passwright.scheduler.plan import CUT_SHORT, Plan
 from passwright.scheduler.planner import Planner
@@ -418,3 +425,16 @@ def test_how_cautious_one_has_to_be_is_the_models_to_say(chains: fx.GraphModule)
     # Two steps of 0.2, each 0.3 above its lower bound: together 0.4, and 0.42 above theirs.
     assert patterns_of(planned_with(model(1.0), chains)) == []
     assert patterns_of(planned_with(model(0.5), chains)) == ["exp_to_log", "exp_to_log"]
+
+
+def test_errors_of_very_many_steps_are_not_taken_to_cancel_out() -> None:
+    step = Interval(0.1, -0.1, 0.4)
+    known = together([step] * CANCELLING, independent=True)
+    root = CANCELLING**0.5
+    assert known.mean - known.lower == pytest.approx(0.2 * root)
+    assert known.upper - known.mean == pytest.approx(0.3 * root)
+    more = together([step] * (CANCELLING + 10), independent=True)
+    assert more.mean == pytest.approx(known.mean + 1.0)
+    assert more.mean - more.lower == pytest.approx(0.2 * root + 2.0)
+    # So what is no more than likely adds nothing that is sure.
+    assert more.lower < known.lower
