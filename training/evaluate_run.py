@@ -66,13 +66,7 @@ def evaluate(
                 )
     first = rows[models[0]]
     return {
-        "device": samples[0].device,
-        "workloads": len(samples),
-        "plans": sum(len(one.plans) for one in samples),
-        "families": len({one.family for one in samples}),
-        "folds": folds,
-        "split": split,
-        "members": members,
+        **about(samples, folds=folds, split=split, members=members),
         "models": [
             {"model": name, **_summary(found), **_against(found, first)}
             for name, found in rows.items()
@@ -84,6 +78,21 @@ def evaluate(
             "novelty": by_novelty(first[0]),
         },
         "risk over coverage": risk_coverage(calibrated(first[0])),
+    }
+
+
+def about(
+    samples: Sequence[WorkloadSamples], *, folds: int, split: str, members: int
+) -> dict[str, Any]:
+    """What models were asked of, and how."""
+    return {
+        "device": samples[0].device,
+        "workloads": len(samples),
+        "plans": sum(len(one.plans) for one in samples),
+        "families": len({one.family for one in samples}),
+        "folds": folds,
+        "split": split,
+        "members": members,
     }
 
 

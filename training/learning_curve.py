@@ -18,7 +18,7 @@ from passwright.scheduler.gain_network import NetworkConfig
 from passwright.scheduler.predictor import Predictor
 from passwright.training.conformal import calibrated
 from passwright.training.ensembles import Ensembles
-from passwright.training.evaluate_run import FIXED, NETWORK, learner, over_seeds
+from passwright.training.evaluate_run import FIXED, NETWORK, about, learner, over_seeds
 from passwright.training.gain_eval import FAMILY, Learn, held_out
 from passwright.training.gain_fit import Fit
 from passwright.training.gain_metrics import Plans, scores
@@ -82,16 +82,7 @@ def learning_curve(
 
                 each.append(held_out(samples, learn, count=folds, seed=seed, by=split, done=done))
             points.append({"model": name, **learn.size(), **over_seeds(list(map(_scores, each)))})
-    return {
-        "device": samples[0].device,
-        "workloads": len(samples),
-        "plans": sum(len(one.plans) for one in samples),
-        "families": len({one.family for one in samples}),
-        "folds": folds,
-        "split": split,
-        "members": members,
-        "points": points,
-    }
+    return {**about(samples, folds=folds, split=split, members=members), "points": points}
 
 
 class _Part:
