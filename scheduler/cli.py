@@ -15,6 +15,7 @@ from passwright.scheduler.commands.bench import Benchmark, bench_command
 from passwright.scheduler.commands.collect import Collecting, collect_command
 from passwright.scheduler.commands.console import CommandGroup
 from passwright.scheduler.commands.data import Tools, data_app
+from passwright.scheduler.commands.demo import demo_command
 from passwright.scheduler.commands.headroom import headroom_command
 from passwright.scheduler.commands.options import (
     Batch,
@@ -248,54 +249,21 @@ def _search(
     return best_plans(model, device=pick_device(device), budget=budget, say=say, **how)
 
 
-@app.command(
+def _demo() -> Any:
+    from passwright.training import demo
+
+    return demo
+
+
+app.command(
+    "demo",
     epilog=examples(
         "passwright demo",
         "passwright demo --models own:split_cat,zoo:rechub/MMOE --batch 2048",
         "passwright demo --full --time-limit 3600 --json demo.json",
         "passwright demo --from demo.json --markdown  (the table again, for a README)",
-    )
-)
-def demo(
-    models: Annotated[
-        str | None, typer.Option(help="Which, separated by commas.", show_default="six models")
-    ] = None,
-    batch: Batch = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="All 26+13 fields; takes an hour on two CPU cores.")
-    ] = False,
-    time_limit: Annotated[
-        float | None, typer.Option(min=1, help="Seconds for everything; 300 unless --full.")
-    ] = None,
-    device: Device = None,
-    seed: Seed = 0,
-    settings: Setting = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write everything measured, raw blocks too.")
-    ] = None,
-    from_file: Annotated[
-        Path | None, typer.Option("--from", help="Print the table of such a file; measure nothing.")
-    ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
-) -> None:
-    """Compile public models with and without Passwright, measure both, and print one table."""
-    from passwright.training import demo as run
-
-    if from_file is not None:
-        run.show(run.load(from_file), markdown=markdown)
-        return
-    from passwright.scheduler.commands.models import pick_device
-
-    request = run.Request.of(
-        models=models,
-        batch=batch,
-        full=full,
-        time_limit=time_limit,
-        device=pick_device(device),
-        seed=seed,
-        settings=_settings(settings, seed=seed),
-    )
-    raise typer.Exit(run.demo(request, json_file=json_file, markdown=markdown))
+    ),
+)(demo_command(_demo, _settings))
 
 
 def _bench() -> Benchmark:
