@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from passwright.features.example import Example
+from passwright.scheduler.gain import Interval, together
 
 Floats = NDArray[np.float64]
 
@@ -46,10 +47,8 @@ class Predictor(ABC):
 
 
 def sum_of(steps: Floats) -> tuple[float, float, float]:
-    """Mean, lower and upper bound of the gain of steps one after the other, (s, 3): their errors are taken
-    as independent."""
-    if not len(steps):
-        return 0.0, 0.0, 0.0
-    mean = float(steps[:, 0].sum())
-    below, above = np.sqrt(np.square(steps[:, 1:]).sum(axis=0)).tolist()
-    return mean, mean - below, mean + above
+    """Mean, lower and upper bound of the gain of steps one after the other, (s, 3), as the planner adds
+    them up (`gain.together`)."""
+    rows = ((mean, mean - below, mean + above) for mean, below, above in steps.tolist())
+    joint = together((Interval(*row) for row in rows), independent=True)
+    return joint.mean, joint.lower, joint.upper

@@ -14,6 +14,7 @@ from passwright.features import schema
 from passwright.features.example import Example
 from passwright.scheduler.ensemble import CONFIG, WEIGHTS, Calibration, Ensemble, load, save
 from passwright.scheduler.familiar import Familiar
+from passwright.scheduler.gain import CANCELLING
 from passwright.scheduler.gain_network import Collator, GainNetwork, NetworkConfig
 from passwright.scheduler.predictor import sum_of
 from tests.support.gains import PATTERNS, example
@@ -167,3 +168,7 @@ def test_a_plan_is_the_sum_of_its_steps() -> None:
     steps = np.array([[0.3, 0.3, 0.1], [-0.1, 0.4, 0.0]])
     assert sum_of(steps) == pytest.approx((0.2, 0.2 - 0.5, 0.3))
     assert sum_of(np.zeros((0, 3))) == (0.0, 0.0, 0.0)
+    # Behind very many steps, errors add up, as they do where a plan is made.
+    many = np.tile([0.1, 0.2, 0.3], (CANCELLING + 5, 1))
+    _, lower, _ = sum_of(many)
+    assert lower == pytest.approx(0.1 * len(many) - 0.2 * CANCELLING**0.5 - 0.2 * 5)
