@@ -86,6 +86,10 @@ class GraphView(Noted):
         self._recorded = self._find_recorded()
         self._regions = self._find_regions()
         self._addresses = addresses(graph, self._specs)
+        #: Nodes that have, or had, an address.
+        self._located: dict[str, dict[fx.Node, None]] = {}
+        for node, address in self._addresses.items():
+            self._located.setdefault(address, {})[node] = None
         self._fickle = self._find_fickle()
         self._note_callers_grad_mode()
         #: Identifies the untouched graph, in any process.
@@ -223,7 +227,9 @@ class GraphView(Noted):
 
     def at(self, address: str) -> fx.Node | None:
         """The living node that computes the value with this address."""
-        return next((n for n in self.nodes() if self._addresses[n] == address), None)
+        had = self._located.get(address, ())
+        found = [n for n in had if self._addresses.get(n) == address and self.is_living(n)]
+        return min(found, default=None)
 
     @property
     def writes(self) -> Collection[Write]:
@@ -304,7 +310,7 @@ class GraphView(Noted):
         """Takes in a node that was just inserted."""
         self._specs[node] = spec
         self._regions[node] = region
-        self._addresses[node] = address
+        self.rename(node, address)
         if self._records(node, spec, region):
             self._recorded.add(node)
         self.note_users(node.all_input_nodes)
@@ -329,6 +335,7 @@ class GraphView(Noted):
     def rename(self, node: fx.Node, address: str) -> None:
         """`node` now computes the value that had this address."""
         self._addresses[node] = address
+        self._located.setdefault(address, {})[node] = None
 
     def is_pure(self, node: fx.Node) -> bool:
         """`effects.is_pure`, asked once a node: rewiring changes no flag among its arguments."""
@@ -374,6 +381,7 @@ class GraphView(Noted):
         """The node has left the graph."""
         self._buried.discard(node)
         self._recorded.discard(node)
+        self._located.get(self._addresses.get(node, ""), {}).pop(node, None)
         tables: tuple[dict[fx.Node, Any], ...] = (
             *(self._ops, self._pure, self._specs, self._regions, self._addresses, self._lasting),
             self._writes or {},

@@ -66,6 +66,20 @@ class Rewriter:
         self.patterns = [p for p in self.patterns if p.exactness is not Exactness.RELAXED]
         self._by_anchor = {flag: self._sorted_by_anchor(flag) for flag in (None, True, False)}
 
+    @contextmanager
+    def only(self, name: str) -> Iterator[None]:
+        """Inside, there are no candidates but those of the pattern with this name; clean-up goes on."""
+        before = self._by_anchor
+        own = {
+            kind: [pattern for pattern in patterns if pattern.name() == name]
+            for kind, patterns in before[False].items()
+        }
+        self._by_anchor = {**before, None: own, False: own}
+        try:
+            yield
+        finally:
+            self._by_anchor = before
+
     def candidates(
         self, near: Iterable[fx.Node] | None = None, *, cleanup: bool | None = None
     ) -> list[Candidate]:

@@ -125,8 +125,6 @@ def apply_macro(graph: fx.Graph, macro: Macro, table: PatternTable) -> list[str]
             record = rewriter.apply(rewriter.sweep())
             labels = [record.label] if record.inserted or record.replaced else []
         else:
-            # Others need not be asked for candidates; clean-up is asked all the same.
-            rewriter.patterns = [p for p in rewriter.patterns if p.name() == macro.pattern]
             labels = _all_of(rewriter, macro)
         rewriter.editor.finish()
     except IllegalRewrite:
@@ -145,7 +143,6 @@ class Macros:
 
     def __init__(self, graph: fx.Graph, table: PatternTable) -> None:
         self._rewriter = Rewriter(GraphView(graph), table)
-        self._patterns = self._rewriter.patterns
 
     def open(self) -> list[Macro]:
         """Macros that have a candidate now, but for those that lower precision."""
@@ -156,11 +153,7 @@ class Macros:
         if macro == CLEAN_UP:
             record = self._rewriter.apply(self._rewriter.sweep())
             return [record.label] if record.inserted or record.replaced else []
-        self._rewriter.patterns = [p for p in self._patterns if p.name() == macro.pattern]
-        try:
-            return _all_of(self._rewriter, macro)
-        finally:
-            self._rewriter.patterns = self._patterns
+        return _all_of(self._rewriter, macro)
 
     def replay(self, plan: Plan) -> list[str]:
         """The labels of the plan's steps that find their places in the graph as it is."""
@@ -204,26 +197,27 @@ def _all_of(rewriter: Rewriter, macro: Macro) -> list[str]:
     """Passes over the graph, each of candidates that do not conflict, until one changes nothing."""
     labels: list[str] = []
     refused: set[tuple[str, str, str]] = set()
-    for _ in range(_PASSES):
-        taken: list[Candidate] = []
-        for candidate in _wanted(rewriter, macro):
-            if len(labels) + len(taken) >= _STEPS:
+    with rewriter.only(macro.pattern):
+        for _ in range(_PASSES):
+            taken: list[Candidate] = []
+            for candidate in _wanted(rewriter, macro):
+                if len(labels) + len(taken) >= _STEPS:
+                    break
+                if candidate.order in refused or any(candidate.conflicts(o) for o in taken):
+                    continue
+                # The steps before may have changed what this one matched.
+                current = rewriter.find(candidate.anchor, candidate.key)
+                if current is None:
+                    continue
+                try:
+                    rewriter.apply(current)
+                except IllegalRewrite:
+                    refused.add(candidate.order)
+                    continue
+                taken.append(candidate)
+            labels += [candidate.label for candidate in taken]
+            if not taken:
                 break
-            if candidate.order in refused or any(candidate.conflicts(other) for other in taken):
-                continue
-            # The steps before may have changed what this one matched.
-            current = rewriter.find(candidate.anchor, candidate.key)
-            if current is None:
-                continue
-            try:
-                rewriter.apply(current)
-            except IllegalRewrite:
-                refused.add(candidate.order)
-                continue
-            taken.append(candidate)
-        labels += [candidate.label for candidate in taken]
-        if not taken:
-            break
     return labels
 
 

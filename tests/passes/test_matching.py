@@ -335,3 +335,32 @@ def test_the_sweep_is_a_candidate_like_any_other(sketch: Any) -> None:
     again = rewriter.find(sweep.anchor, sweep.key)
     assert again is not None
     assert again.label == sweep.label
+
+
+def test_one_pattern_alone_is_asked(sketch: Any) -> None:
+    class Other(SineOfSine):
+        asked = 0
+
+        def matches(self, graph: GraphView, anchor: Unary) -> Iterator[Match]:
+            type(self).asked += 1
+            return super().matches(graph, anchor)
+
+    rewriter = Rewriter(sines(sketch()).view(), PatternTable([SineOfSine(), Other()]))
+    everything = [c.label for c in rewriter.candidates()]
+    Other.asked = 0
+    with rewriter.only("sine_of_sine"):
+        (found,) = rewriter.candidates(cleanup=False)
+        assert found.pattern.name() == "sine_of_sine"
+        assert rewriter.find(found.anchor, found.key) == found
+    assert Other.asked == 0
+    assert [c.label for c in rewriter.candidates()] == everything
+    assert Other.asked
+
+
+def test_clean_up_goes_on_where_one_pattern_alone_is_asked(sketch: Any) -> None:
+    s = sketch()
+    s.output(s.call(torch.neg, s.call(torch.neg, s.input(4, 6))))
+    rewriter = Rewriter(s.view(), PatternTable([RemoveDoubleNegation()]))
+    with rewriter.only("sine_of_sine"):
+        assert rewriter.candidates() == []
+        assert rewriter.candidates(cleanup=True)

@@ -13,7 +13,10 @@ from passwright.passes.editor import GraphEditor
 from passwright.passes.errors import IllegalRewrite
 from passwright.passes.graph import GraphView
 from passwright.passes.interrupted import InterruptedEditor, Interruption
+from passwright.passes.matching import Rewriter
+from passwright.passes.random_graphs import random_graph
 from passwright.passes.sketch import nested_splits, snapshot
+from passwright.passes.table import default_table
 from passwright.passes.testing import text
 
 aten = torch.ops.aten
@@ -175,3 +178,38 @@ def test_finish_refuses_visible_strides_that_were_foretold_wrong(sketch: Any) ->
     with pytest.raises(IllegalRewrite, match="foretold"):
         editor.finish()
     assert snapshot(s.graph) == before
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_addresses_find_what_a_walk_over_the_graph_finds(seed: int) -> None:
+    view = GraphView(random_graph(seed).module.graph)
+    rewriter = Rewriter(view, default_table())
+    seen = {view.address(node) for node in view.nodes()}
+
+    def agrees() -> None:
+        nodes = list(view.nodes())
+        seen.update(map(view.address, nodes))
+        for address in seen:
+            walked = next((node for node in nodes if view.address(node) == address), None)
+            assert view.at(address) is walked
+
+    done = 0
+    for candidate in rewriter.candidates():
+        current = rewriter.find(candidate.anchor, candidate.key)
+        if current is None:
+            continue
+        try:
+            with rewriter.rehearsal():
+                rewriter.apply(current)
+                agrees()
+            agrees()
+            if done % 2 == 0:
+                rewriter.apply(current)
+        except IllegalRewrite:
+            continue
+        done += 1
+        agrees()
+    assert done > 1
+    rewriter.editor.finish()
+    agrees()
+    assert view.at("no such address") is None
