@@ -26,7 +26,7 @@ from passwright.training.pool import Hand, Pool
 from passwright.training.processes import Worker
 from passwright.training.records import Record, Status
 from passwright.training.store import Store
-from passwright.training.worker import Question, Seat
+from passwright.training.worker import Question, Seat, seats
 from passwright.training.workloads.cuts import is_cut, model_of
 
 #: Plans of one workload that a worker compiles and measures at a time: some of a model, all of a cut.
@@ -139,11 +139,8 @@ class Collector:
         with tempfile.TemporaryDirectory(
             prefix="passwright-", ignore_cleanup_errors=True
         ) as directory:
-            seats = [
-                Seat(directory, n, self._devices[n % len(self._devices)], self._threads)
-                for n in range(self.request.jobs)
-            ]
-            pool = Pool(seats, self._launch, self._clock)
+            places = seats(directory, self.request.jobs, self._devices, self._threads)
+            pool = Pool(places, self._launch, self._clock)
             try:
                 while (self._measuring or self._proposing or self._busy(pool)) and self._in_time:
                     for hand in pool.idle:

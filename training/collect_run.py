@@ -16,6 +16,7 @@ import torch
 from passwright.passes.address import digest
 from passwright.passes.errors import WorkloadError
 from passwright.scheduler.commands.console import INTERRUPTED, progress, say
+from passwright.scheduler.commands.models import devices_of
 from passwright.training import workloads
 from passwright.training.collect import Collector, Request, summary
 from passwright.training.collect_worker import work
@@ -106,9 +107,7 @@ def collect(
 ) -> int:
     """Collects into the directory; the exit code is 130 after Ctrl-C."""
     interrupted = done = False
-    on_all = device.type == "cuda" and device.index is None
-    count = torch.cuda.device_count() if on_all else 0
-    devices = [f"cuda:{n}" for n in range(count)] or [str(device)]
+    devices = [str(one) for one in devices_of(device)]
     request = Request(
         names,
         devices[0],

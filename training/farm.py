@@ -16,7 +16,7 @@ from passwright.training.model_plan import ModelPlan
 from passwright.training.pool import Hand, Pool
 from passwright.training.processes import ProcessWorker, Worker, spawning
 from passwright.training.records import Record
-from passwright.training.worker import Question, Seat
+from passwright.training.worker import Question, Seat, seats
 
 _TICK = 0.5
 
@@ -46,10 +46,7 @@ class Farm:
 
     def __enter__(self) -> Self:
         self._place = tempfile.TemporaryDirectory(prefix="passwright-", ignore_cleanup_errors=True)
-        self._seats = [
-            Seat(self._place.name, n, self._devices[n % len(self._devices)], self._threads)
-            for n in range(self._jobs)
-        ]
+        self._seats = seats(self._place.name, self._jobs, self._devices, self._threads)
         self._pool = Pool(self._seats, self._launch)
         return self
 

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,6 +31,11 @@ class Seat:
     @property
     def log(self) -> Path:
         return Path(self.directory) / f"worker-{self.number}.txt"
+
+
+def seats(directory: str, jobs: int, devices: Sequence[str], threads: int) -> list[Seat]:
+    """So many seats, which take the devices in turn."""
+    return [Seat(directory, n, devices[n % len(devices)], threads) for n in range(jobs)]
 
 
 @dataclass(frozen=True)
@@ -86,19 +91,22 @@ def on_device(seat: Seat) -> torch.device:
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     else:
         with lock_of(seat).shared():
+            if device.index is not None:
+                # Or what waits for the device waits for the first one, and takes memory there.
+                torch.cuda.set_device(device)
             warm_up(seat.device, threads=seat.threads)
     return device
 
 
 def lock_of(seat: Seat) -> DeviceLock:
-    """Of a GPU one for all processes of this user; of the CPU one for the run, since nobody can keep
-    others from that."""
+    """Of a GPU one for all processes of this user, whichever way they name it; of the CPU one for the run,
+    since nobody can keep others from that."""
     if seat.device == "cpu":
         return DeviceLock(Path(seat.directory), seat.device)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     place = Path(tempfile.gettempdir()) / f"passwright-locks-{os.getuid()}-{visible}"
     place.mkdir(parents=True, exist_ok=True)
-    return DeviceLock(place, seat.device)
+    return DeviceLock(place, "cuda:0" if seat.device == "cuda" else seat.device)
 
 
 def forget() -> None:

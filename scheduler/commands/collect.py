@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
+from passwright.scheduler.commands.options import Devices
+
 if TYPE_CHECKING:
     import torch
 
@@ -95,10 +97,7 @@ def collect_command(tools: Callable[[], Collecting]) -> Callable[..., None]:
             int | None,
             typer.Option(min=1, help="Worker processes.", show_default="cores and a quarter"),
         ] = None,
-        device: Annotated[
-            str | None,
-            typer.Option(help="cpu, cuda:N, or cuda for all there are; CUDA where there is any."),
-        ] = None,
+        device: Devices = None,
         seed: Annotated[int, typer.Option(help="Of weights, inputs and proposals.")] = 0,
     ) -> None:
         """Measure many plans of many models, and keep every block of times.

@@ -63,6 +63,13 @@ def pick_device(name: str | None) -> torch.device:
     return device
 
 
+def devices_of(device: torch.device) -> tuple[torch.device, ...]:
+    """Where work goes that can be spread: `cuda` without a number means every GPU there is."""
+    on_all = device.type == "cuda" and device.index is None
+    count = torch.cuda.device_count() if on_all else 0
+    return tuple(torch.device("cuda", number) for number in range(count)) or (device,)
+
+
 def load_model(
     name: str,
     build_workload: BuildWorkload,

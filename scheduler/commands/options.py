@@ -17,6 +17,11 @@ Model = Annotated[
 Batch = Annotated[int | None, typer.Option(min=1, help="Rows of the inputs.")]
 Train = Annotated[bool, typer.Option("--train", help="Forward and backward instead of inference.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; CUDA where there is any.")]
+#: Of work that can be spread over several GPUs.
+Devices = Annotated[
+    str | None,
+    typer.Option(help="cpu, cuda:N, or cuda for all there are; CUDA where there is any."),
+]
 Seed = Annotated[int, typer.Option(help="Of weights, inputs and the order of measurements.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
 Setting = Annotated[

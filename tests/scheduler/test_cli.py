@@ -15,7 +15,7 @@ from cli_runs import assert_refused, run, run_json
 from passwright.passes.errors import SettingsError
 from passwright.passes.inductor.table import kernel_patterns
 from passwright.passes.table import default_table
-from passwright.scheduler.commands.models import pick_device
+from passwright.scheduler.commands.models import devices_of, pick_device
 from passwright.scheduler.commands.plan import Diff
 from passwright.scheduler.commands.show_plan import SHORT_DIFF, duration, shortened
 from passwright.scheduler.plan import Plan, load
@@ -280,6 +280,16 @@ def test_the_device_is_checked() -> None:
     assert pick_device("cpu") == torch.device("cpu")
     with pytest.raises(SettingsError, match="only cpu and cuda"):
         pick_device("meta")
+
+
+def test_cuda_without_a_number_is_every_gpu_where_work_can_be_spread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    found = devices_of(torch.device("cuda"))
+    assert [str(one) for one in found] == ["cuda:0", "cuda:1", "cuda:2"]
+    for name in ("cuda:1", "cpu"):
+        assert devices_of(torch.device(name)) == (torch.device(name),)
 
 
 def test_diffs_are_shortened_and_readable() -> None:

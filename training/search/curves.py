@@ -20,12 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
 from passwright.passes.address import digest
 from passwright.scheduler.commands.console import progress, say
-from passwright.scheduler.commands.models import pick_device
+from passwright.scheduler.commands.models import devices_of, pick_device
 from passwright.training.collect_run import exact_names
 from passwright.training.processes import cores, spawning
 from passwright.training.search.curve_runs import Job, rows_of
@@ -75,10 +74,7 @@ def run(
     seed: Annotated[int, typer.Option(help="Of the samplers.")] = 0,
 ) -> None:
     """Compare samplers on models, and write how fast each finds what."""
-    where = pick_device(device)
-    on_all = where.type == "cuda" and where.index is None
-    count = torch.cuda.device_count() if on_all else 0
-    devices = [f"cuda:{n}" for n in range(count)] or [str(where)]
+    devices = [str(one) for one in devices_of(pick_device(device))]
     names = exact_names(models, batches=[batch], precisions=[precision], mode=mode, seed=0)
     until = math.inf if time_limit is None else time.time() + time_limit
     asked = {_OURS: max(trials, long), **dict.fromkeys(_OTHERS, trials)}

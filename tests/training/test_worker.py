@@ -1,0 +1,49 @@
+"""A worker's seat: its device, and the lock of that device."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from passwright.training import worker
+from passwright.training.worker import Seat, lock_of, on_device, seats
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path / "locks"))
+
+
+def seat(device: str) -> Seat:
+    return Seat("", 0, device, 1)
+
+
+def test_seats_take_the_devices_in_turn() -> None:
+    found = seats("place", 5, ["cuda:0", "cuda:1"], 1)
+    assert [one.number for one in found] == [0, 1, 2, 3, 4]
+    assert [one.device for one in found] == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cuda:0"]
+
+
+def test_each_gpu_has_a_lock_whichever_way_it_is_named() -> None:
+    places = {name: lock_of(seat(name))._device for name in ("cuda", "cuda:0", "cuda:1")}
+    assert places["cuda"] == places["cuda:0"]
+    assert places["cuda"] != places["cuda:1"]
+
+
+@pytest.mark.parametrize(("name", "current"), [("cuda:1", [1]), ("cuda", [])])
+def test_what_names_no_device_is_about_the_seats_own(
+    name: str, current: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    chosen: list[int | None] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(device.index))
+    monkeypatch.setattr(worker, "warm_up", lambda *_, **__: chosen.append(None))
+    threads = torch.get_num_threads()
+    try:
+        assert on_device(seat(name)) == torch.device(name)
+    finally:
+        torch.set_num_threads(threads)
+    assert chosen == [*current, None]
