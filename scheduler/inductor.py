@@ -12,6 +12,7 @@ import functools
 import importlib.metadata
 import os
 import platform
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -254,6 +255,23 @@ def forget_cuda_graphs() -> None:
     from torch._inductor.cudagraph_trees import reset_cudagraph_trees
 
     reset_cudagraph_trees()
+
+
+def forget_workspaces() -> None:
+    """Gives back what cuBLAS works in on a GPU: up to 32 MiB for each stream on which a product ran; what
+    was taken during a capture keeps the memory pool of its graph. CUDA graphs of before must not be
+    replayed any more."""
+    torch._C._cuda_clearCublasWorkspaces()
+
+
+def forget_modules(directory: Path) -> None:
+    """Gives back the modules that Inductor has written below the directory and imported, with their
+    kernels; Python would keep them for as long as it runs. What was compiled there must not be called any
+    more."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is not None and Path(file).is_relative_to(directory):
+            del sys.modules[name]
 
 
 def torch_versions() -> dict[str, str | None]:

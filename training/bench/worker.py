@@ -66,18 +66,26 @@ class Bench(Answers):
 
     def rivals(self, task: Task, rivals: Sequence[Rival], limits: Limits) -> dict[str, Any]:
         """Facts and times of each rival that exists on this device."""
+        from passwright.scheduler.inductor import forget_modules
+
         with TemporaryDirectory(dir=self.directory, ignore_cleanup_errors=True) as place:
-            return met(self.model(task), rivals, limits, Path(place), note=self._note)
+            try:
+                return met(self.model(task), rivals, limits, Path(place), note=self._note)
+            finally:
+                forget_modules(Path(place))
 
     def _note(self, name: str) -> None:
         """Which rival is being compiled or checked: who dies leaves it behind."""
         self._now.write_text(name, encoding="utf-8")
 
     def tidy_up(self) -> None:
-        from passwright.scheduler.inductor import forget_cuda_graphs
+        """Leaves nothing of the case behind: another one follows, of another model."""
+        from passwright.scheduler.inductor import forget_cuda_graphs, forget_workspaces
 
+        self.let_go()
         if self.device.type == "cuda":
             forget_cuda_graphs()
+            forget_workspaces()
         super().tidy_up()
 
 

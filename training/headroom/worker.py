@@ -160,11 +160,15 @@ class Answers:
         """The model, built anew if it is not among those kept."""
         found = self._models.pop(task, None)
         if found is None:
-            while len(self._models) >= _KEPT:
-                del self._models[next(iter(self._models))]
+            self.let_go(_KEPT - 1)
             found = Model(task, self.lock)
         self._models[task] = found
         return found
+
+    def let_go(self, kept: int = 0) -> None:
+        """Of all models but the last so many."""
+        while len(self._models) > kept:
+            self._models.pop(next(iter(self._models))).let_go()
 
     def tidy_up(self) -> None:
         forget()
@@ -220,6 +224,12 @@ class Model:
             self.subject = _built(task, self.device)
             without_dropout(self.subject.module)
         self._captured: list[fx.GraphModule] | None = None
+
+    def let_go(self) -> None:
+        """Holds the module no longer, and is of no more use. Where a compile has failed, Dynamo keeps its
+        backend for ever, and with that this."""
+        del self.subject
+        self._captured = None
 
     def captured(self) -> list[fx.GraphModule]:
         """The Torch-IR graphs, as Dynamo hands them to a backend."""

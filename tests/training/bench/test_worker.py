@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -206,6 +209,51 @@ def test_a_kernelbench_task(answers: Bench, compiled: Compiled, tmp_path: Path) 
     assert [row.state for row in found] == [State.OK] * 2
 
 
+# ---- what a case leaves behind
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_kept_of_a_case(
+    fails: bool, answers: Bench, compiled: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = weakref.ref(answers.model(task()).subject.module)
+    if fails:
+        compiled.refuses = {"combo_kernels": True}
+    answers.rivals(task(), rivals(EAGER, DEFAULT, COMBO), SHORT)
+    assert module() is not None
+    answers.tidy_up()
+    assert module() is None
+
+
+@pytest.mark.inductor
+def test_what_inductor_has_written_for_a_case_is_not_kept_either(
+    answers: Bench, tmp_path: Path
+) -> None:
+    def written() -> list[str]:
+        files = [str(getattr(module, "__file__", "")) for module in [*sys.modules.values()]]
+        return [file for file in files if file.startswith(str(tmp_path))]
+
+    task_ = task(model="own:split_cat?fields=3")
+    model = weakref.ref(answers.model(task_).subject.module)
+    found = answers.rivals(task_, rivals(DEFAULT, PREDICT), SHORT)["rivals"]
+    answers.tidy_up()
+    assert not any("why" in facts for facts in found.values())
+    assert written() == []
+    assert model() is None
+
+
+def test_modules_are_forgotten_by_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "other"):
+        module = ModuleType(f"generated_{name}")
+        module.__file__ = str(tmp_path / name / "generated.py")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    inductor.forget_modules(tmp_path / "one")
+    assert "generated_one" not in sys.modules
+    assert "generated_other" in sys.modules
+
+
 # ---- who has the device
 
 
@@ -346,3 +394,23 @@ def test_every_rival_on_a_gpu(train: bool, tmp_path: Path, monkeypatch: pytest.M
     assert by_name[PREDICT].kernels < by_name[DEFAULT].kernels  # type: ignore[operator]
     # Without launches between kernels, a call of a small model takes less.
     assert by_name[graphs(EAGER)].wall.median < by_name[EAGER].wall.median  # type: ignore[union-attr]
+
+
+@pytest.mark.gpu
+def test_cases_leave_no_memory_of_a_gpu_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    wanted = rivals(DEFAULT, PREDICT, graphs(DEFAULT), graphs(PREDICT))
+    device = f"cuda:{torch.cuda.device_count() - 1}"
+    answers = Bench(Seat(str(tmp_path), 0, device, 1))
+    kept: list[tuple[int, int]] = []
+    try:
+        for batch in (256, 512, 1024):
+            one = case("own:norm_branches?fields=4", True, batch=batch)
+            answers.rivals(task_of(one, device=device), wanted, Limits(0.1))
+            answers.tidy_up()
+            kept.append((torch.cuda.memory_allocated(), torch.cuda.memory_reserved()))
+    finally:
+        torch.cuda.set_device(0)
+    assert kept[1] == kept[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from passwright.scheduler import cli, inductor
 from passwright.scheduler.optimize import Scheduler
-from passwright.training import worker
+from passwright.training import variants, worker
 from passwright.training.demo_report import State as RowState
 from passwright.training.headroom import propose
 from passwright.training.headroom.final import DEFAULT, DEFAULT_COMBO, OURS, OURS_COMBO
@@ -191,6 +192,24 @@ def test_a_wrong_variant_is_found(
     sent = answers.final(branches(), [], State((Macro("batch_linears"),)), NOTHING)
     assert not sent["variants"][OURS]["agreement"]["ok"]
     assert sent["variants"][DEFAULT]["agreement"]["ok"]
+
+
+def test_a_model_that_is_not_kept_is_gone_though_dynamo_keeps_a_backend_that_failed(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("cannot compile this")
+
+    monkeypatch.setattr(inductor, "compile_with_inductor", refuse)
+    model = answers.model(branches())
+    module = weakref.ref(model.subject.module)
+    with pytest.raises(Exception, match="cannot compile this"):
+        variants.compiled(model, {})
+    del model
+    for batch in (16, 32):
+        answers.model(branches(batch=batch))
+    answers.tidy_up()
+    assert module() is None
 
 
 def test_a_worker_answers_until_it_is_told_to_end(
