@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Protocol
 
 from passwright.passes.errors import WorkloadError
 
@@ -23,6 +25,25 @@ def check(*files: Path | None) -> None:
                 pass
         except OSError as error:
             raise unwritable(file, error) from error
+
+
+class HasRows(Protocol):
+    """A report, as far as it matters whether there is anything in it."""
+
+    @property
+    def rows(self) -> Sequence[object]: ...
+
+
+def check_unused(file: Path | None, load: Callable[[Path], HasRows]) -> None:
+    """Whether a new report may take the file's place. Raises WorkloadError where measured rows would be
+    lost, or something that is no report, as `load` finds."""
+    if file is None or not file.exists() or not file.stat().st_size:
+        return
+    if rows := len(load(file).rows):
+        raise WorkloadError(
+            f"{file} holds {rows} rows that were measured before: go on from them with --resume, name"
+            " another file, or remove it"
+        )
 
 
 def unwritable(file: Path, error: OSError) -> WorkloadError:

@@ -34,7 +34,7 @@ from passwright.training.collect_worker import doing
 from passwright.training.pool import Hand, Pool
 from passwright.training.processes import ProcessWorker, Worker, cores, spawning
 from passwright.training.worker import Question, Seat
-from passwright.training.writable import check
+from passwright.training.writable import check, check_unused
 
 __all__ = ["Request", "bench", "load", "run", "show"]
 
@@ -250,6 +250,8 @@ def bench(
     """Runs, prints tables and writes the file after each case. The exit code is 130 after Ctrl-C, 1 if
     one of ours failed or was wrong."""
     check(json_file)
+    if not resume:
+        check_unused(json_file, load)
     report = _earlier(request, json_file) if resume and json_file is not None else None
     report, interrupted = run(request, report=report, json_file=json_file)
     show(report, markdown=markdown)

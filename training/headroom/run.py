@@ -34,6 +34,7 @@ from passwright.training.headroom.worker import Task, work
 from passwright.training.pool import Hand, Pool
 from passwright.training.processes import ProcessWorker, Worker, cores, spawning
 from passwright.training.worker import Seat
+from passwright.training.writable import check_unused
 
 __all__ = ["MODELS", "Request", "headroom", "load", "show"]
 
@@ -230,6 +231,8 @@ def headroom(
 ) -> int:
     """Runs, prints the table and writes the file after each row. The exit code is 130 after Ctrl-C, 1
     if a row failed or a result was wrong."""
+    if not resume:
+        check_unused(json_file, load)
     earlier = _earlier(request, json_file) if resume and json_file is not None else {}
     report, interrupted = run(request, earlier=earlier, json_file=json_file)
     if json_file is not None:

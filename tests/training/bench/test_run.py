@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from bench_runs import PLAIN, FakeBench, answer, case, rivals
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from passwright.passes.errors import WorkloadError
 from passwright.scheduler import cli
@@ -244,6 +244,51 @@ def test_a_disk_that_is_full_costs_the_file_alone(
     assert "[2/2]" in result.stderr
     assert "No space left" in result.stderr
     assert "2.00x" in result.stdout
+
+
+# ---- a file that is there
+
+
+def benched(path: Path, *more: str) -> Result:
+    arguments = ["bench", "own:mmoe", "--mode", "infer", "--device", "cpu", "--rivals", "predict"]
+    return CliRunner().invoke(cli.app, [*arguments, "--json", str(path), *more])
+
+
+def test_rows_that_were_measured_are_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = FakeBench()
+    monkeypatch.setattr(bench, "launcher", lambda: models.launch)
+    path = tmp_path / "bench.json"
+    assert benched(path).exit_code == 0
+    before = path.read_bytes()
+    result = benched(path)
+    assert result.exit_code == 2
+    assert f"passwright: {path} holds 2 rows" in result.stderr
+    assert "--resume" in result.stderr
+    assert path.read_bytes() == before
+    assert len(models.asked) == 1
+    assert benched(path, "--resume").exit_code == 0
+
+
+def test_what_is_no_report_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "notes.json"
+    path.write_text("mine", encoding="utf-8")
+    result = benched(path)
+    assert result.exit_code == 2
+    assert "was not written by `passwright bench --json`" in result.stderr
+    assert path.read_text(encoding="utf-8") == "mine"
+
+
+def test_a_file_without_rows_is_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "launcher", lambda: FakeBench().launch)
+    path = tmp_path / "bench.json"
+    for text in ("", bench._empty(request("a")).to_json()):
+        path.write_text(text, encoding="utf-8")
+        assert benched(path).exit_code == 0
+        assert load(path).rows
 
 
 # ---- what is asked for

@@ -240,6 +240,17 @@ def test_models_by_name() -> None:
         headroom.Request.of(mode="eval", device=CPU)
 
 
+def test_rows_that_were_measured_are_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "headroom.json"
+    rows(FakeModels(), request("a"), json_file=path)
+    before = path.read_bytes()
+    arguments = ["headroom", "own:mmoe", "--device", "cpu", "--json", str(path)]
+    result = CliRunner().invoke(cli.app, arguments)
+    assert result.exit_code == 2
+    assert "were measured before" in result.stderr
+    assert path.read_bytes() == before
+
+
 def test_resume_needs_a_file() -> None:
     assert CliRunner().invoke(cli.app, ["headroom", "own:mmoe", "--resume"]).exit_code == 2
 
