@@ -277,6 +277,7 @@ app.command(
     epilog=examples(
         "passwright bench --list  (suites and rivals)",
         "passwright bench --json public.json --time-limit 580 --resume  (again and again)",
+        "passwright bench --device cuda:0 --json public.json --resume  (on one GPU instead of all)",
         "passwright bench --suite blocks,illustrative --rivals 'predict*,combo*'",
         "passwright bench own:norm_branches zoo:rechub/MMOE --mode infer --batch 512",
         "passwright bench --kernelbench-dir KernelBench --mode infer",

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
-from passwright.scheduler.commands.options import Device, Seed
+from passwright.scheduler.commands.options import Devices, Seed
 
 
 class Benchmark(Protocol):
@@ -74,7 +74,11 @@ def bench_command(tools: Callable[[], Benchmark]) -> Callable[..., None]:
         ] = None,
         json_file: Annotated[
             Path | None,
-            typer.Option("--json", help="Keep everything measured here, from the first row on."),
+            typer.Option(
+                "--json",
+                help="Keep everything measured here, from the first row on; what was measured before"
+                " is not overwritten.",
+            ),
         ] = None,
         resume: Annotated[
             bool,
@@ -98,10 +102,10 @@ def bench_command(tools: Callable[[], Benchmark]) -> Callable[..., None]:
             typer.Option(
                 min=1,
                 help="Models compiled at the same time. More is quicker, and compile times tell less.",
-                show_default="so many that they do not slow each other",
+                show_default="so many that they do not slow each other, and one for each GPU",
             ),
         ] = None,
-        device: Device = None,
+        device: Devices = None,
         seed: Seed = 0,
         markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
         from_file: Annotated[

@@ -115,6 +115,8 @@ class Row:
     agreement: Mapping[str, Any] | None = None
     #: Why there is no time on the device, or what of the compile is not as asked.
     note: str = ""
+    #: The number of the GPU that the case fell to.
+    gpu: int | None = None
 
     @property
     def is_ok(self) -> bool:

@@ -1,7 +1,8 @@
 """`passwright bench`: every rival on every case, in one run on one machine.
 
-Cases compile in several worker processes at a time and are measured one after the other. Rows are kept in
-the file as they come; what fails, hangs or kills its process is a row too.
+Cases compile in several worker processes at a time, each on its worker's device, and are measured there
+one after the other. Rows are kept in the file as they come; what fails, hangs or kills its process is a row
+too.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ import torch
 from passwright.passes.address import digest
 from passwright.passes.errors import WorkloadError
 from passwright.scheduler.commands.console import INTERRUPTED, Reporter, progress, say
-from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import torch_versions
 from passwright.scheduler.optimize import code_version
 from passwright.scheduler.toolchain import own_version
 from passwright.training.bench import summary, table
+from passwright.training.bench.devices import one_kind
 from passwright.training.bench.rivals import Rival
 from passwright.training.bench.rows import Case, Report, Row, State, failed, load, rows_of, save
 from passwright.training.bench.worker import Limits, task_of, work
 from passwright.training.collect_worker import doing
 from passwright.training.pool import Hand, Pool
 from passwright.training.processes import ProcessWorker, Worker, cores, spawning
-from passwright.training.worker import Question, Seat
+from passwright.training.worker import Question, Seat, seats
 from passwright.training.writable import check, check_unused
 
 __all__ = ["Request", "bench", "load", "run", "show"]
@@ -41,8 +42,6 @@ __all__ = ["Request", "bench", "load", "run", "show"]
 _TICK = 0.5
 #: Seconds between two lines off a terminal, where there is no bar.
 _LINE_EVERY = 30.0
-#: A worker on a GPU compiles with so many processes more.
-_CORES_A_JOB = {"cpu": 2, "cuda": 5}
 #: Seconds that a case may take beyond its compiles and measuring: building, checking, waiting.
 _GRACE = 300.0
 
@@ -53,7 +52,8 @@ class Request:
 
     cases: tuple[Case, ...]
     rivals: tuple[Rival, ...]
-    device: torch.device
+    #: Each case falls to one of them.
+    devices: tuple[torch.device, ...]
     jobs: int
     limits: Limits = field(default_factory=Limits)
     time_limit: float | None = None
@@ -65,17 +65,12 @@ class Request:
     def context(self) -> str:
         """Hash of what figures depend on."""
         versions = sorted(map(str, torch_versions().items()))
-        return digest(code_version(), describe(self.device).key(), versions, self.seed)
+        return digest(code_version(), one_kind(self.devices).key(), versions, self.seed)
 
     @property
     def patience(self) -> float:
         """Seconds after which a worker with a case is given up."""
         return _GRACE + len(self.rivals) * (self.limits.measure + self.limits.compile)
-
-
-def default_jobs(device: torch.device) -> int:
-    """So many that compiles are not in each other's way: their seconds are compared."""
-    return max(1, cores() // _CORES_A_JOB[device.type])
 
 
 @dataclass(frozen=True)
@@ -85,6 +80,11 @@ class _Ticket:
     case: Case
     rivals: tuple[Rival, ...]
     hand: Hand
+
+    def placed(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows, with the GPU that they are of."""
+        number = torch.device(self.hand.seat.device).index
+        return [replace(row, gpu=number) for row in rows]
 
 
 class Bench:
@@ -171,7 +171,7 @@ class Bench:
             case, rivals = self._waiting.popleft()
             task = task_of(
                 case,
-                device=str(request.device),
+                device=hand.seat.device,
                 seed=request.seed,
                 home=str(request.home) if case.is_kernelbench and request.home else "",
             )
@@ -202,7 +202,8 @@ class Bench:
         guilty = [rival for rival in rivals if rival.name == culprit]
         others = tuple(rival for rival in rivals if rival not in guilty)
         if guilty and others:
-            self._lost.setdefault(case, []).extend(failed(case, guilty, why, late=late))
+            lost = ticket.placed(failed(case, guilty, why, late=late))
+            self._lost.setdefault(case, []).extend(lost)
             self._waiting.appendleft((case, others))
             del self._open[ticket.hand.seat.number]
         else:
@@ -210,7 +211,7 @@ class Bench:
 
     def _finish(self, ticket: _Ticket, rows: Iterable[Row]) -> None:
         order = [rival.name for rival in self.request.rivals]
-        found = [*rows, *self._lost.pop(ticket.case, ())]
+        found = [*ticket.placed(rows), *self._lost.pop(ticket.case, ())]
         found.sort(key=lambda row: order.index(row.rival))
         self.report = self.report.with_rows(found)
         self.done, self._last = self.done + 1, self.seconds
@@ -288,10 +289,10 @@ def run(
         ) as place,
         progress(len(request.cases)) as reporter,
     ):
-        threads = torch.get_num_threads() if request.device.type == "cpu" else 1
-        seats = [Seat(place, n, str(request.device), threads) for n in range(request.jobs)]
+        threads = torch.get_num_threads() if request.devices[0].type == "cpu" else 1
+        places = seats(place, request.jobs, [str(one) for one in request.devices], threads)
         teller = _Teller(reporter, request, json_file)
-        pool = Pool(seats, launch or launcher())
+        pool = Pool(places, launch or launcher())
         found = Bench(request, pool, report, teller, teller.now_and_then)
         teller.known(found)
         try:
@@ -358,7 +359,7 @@ def launcher() -> Callable[[Seat], Worker]:
 
 
 def _earlier(request: Request, path: Path) -> Report | None:
-    """The report in the file, if its figures were made by this code on this device."""
+    """The report in the file, if its figures were made by this code on this kind of device."""
     if not path.exists():
         return None
     report = load(path)
@@ -367,7 +368,12 @@ def _earlier(request: Request, path: Path) -> Report | None:
             f"{path} was made by other code, on another device or with another seed, so its times do not"
             " count here; write to another file"
         )
-    return replace(report, rivals={**report.rivals, **_notes(request)})
+    most = max(report.options.get("devices", 1), len(request.devices))
+    return replace(
+        report,
+        rivals={**report.rivals, **_notes(request)},
+        options={**report.options, "devices": most},
+    )
 
 
 def _notes(request: Request) -> dict[str, str]:
@@ -375,7 +381,7 @@ def _notes(request: Request) -> dict[str, str]:
 
 
 def _empty(request: Request) -> Report:
-    described = describe(request.device)
+    described = one_kind(request.devices)
     return Report(
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         device={**asdict(described), "key": described.key()},
@@ -385,6 +391,7 @@ def _empty(request: Request) -> Report:
         seconds=0.0,
         rivals=_notes(request),
         options={
+            "devices": len(request.devices),
             "jobs": request.jobs,
             "cores": cores(),
             "measure_seconds": request.limits.measure,

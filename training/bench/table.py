@@ -194,7 +194,9 @@ def notes(report: Report) -> Iterator[str]:
     device, versions, options = report.device, report.versions, report.options
     parts = [f"torch {versions['torch']}"]
     parts += [f"{title} {versions[key]}" for key, title in _PARTS.items() if versions.get(key)]
-    yield f"{device['name']}; {', '.join(parts)}; {report.date}, {report.seconds:.0f} s in all."
+    several = options.get("devices", 1) > 1
+    name = f"{options['devices']} x {device['name']}" if several else device["name"]
+    yield f"{name}; {', '.join(parts)}; {report.date}, {report.seconds:.0f} s in all."
     on_cpu = device["kind"] == "cpu"
     if on_cpu:
         yield (
@@ -205,6 +207,7 @@ def notes(report: Report) -> Iterator[str]:
         yield (
             "Time on the device: replays of a captured CUDA graph, all rivals in interleaved blocks of one"
             " process, alone on the device. Wall time: what a caller waits for."
+            + (" All rivals of a model in one mode stand on one GPU." if several else "")
         )
     own = "outermost loops in Inductor's C++ code" if on_cpu else "Triton kernels"
     yield (

@@ -8,9 +8,11 @@ from pathlib import Path
 import torch
 
 from passwright.passes.errors import WorkloadError
+from passwright.scheduler.commands.models import devices_of
+from passwright.training.bench.devices import default_jobs
 from passwright.training.bench.rivals import TUNE_SECONDS, all_rivals, chosen, has_graphs
 from passwright.training.bench.rows import Case, load
-from passwright.training.bench.run import Request, bench, default_jobs, show
+from passwright.training.bench.run import Request, bench, show
 from passwright.training.bench.suites import PUBLIC, SUITES, of_kernelbench, of_models, suites
 from passwright.training.bench.worker import Limits
 
@@ -34,13 +36,16 @@ def request(
     time_limit: float | None = None,
     seed: int = 0,
 ) -> Request:
-    """What the command line asks for. Raises WorkloadError for what there is not."""
+    """What the command line asks for: on `cuda` without a number, every GPU. Raises WorkloadError for what
+    there is not."""
     cases = [*_cases(models, suite, home, mode, batch, precisions)]
+    devices = devices_of(device)
+    jobs = min(jobs or default_jobs(devices), len(cases))
     return Request(
         tuple(dict.fromkeys(cases)),
         chosen(rivals, tune_seconds=tune_seconds),
-        device,
-        min(jobs or default_jobs(device), len(cases)),
+        devices[:jobs],
+        jobs,
         Limits(measure, compile),
         time_limit,
         seed,

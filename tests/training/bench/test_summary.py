@@ -234,3 +234,10 @@ def test_committed_pictures_are_those_of_the_committed_runs() -> None:
         source = ROOT / "data" / "reports" / f"{drawing.stem}.json"
         assert drawing.read_text(encoding="utf-8") == picture.svg(load(source))
     assert summary.COMPILE_AIM < 1.0
+
+
+@pytest.mark.parametrize(("options", "name"), [({}, "toy; "), ({"devices": 4}, "4 x toy; ")])
+def test_notes_say_how_many_gpus_there_were(options: dict[str, int], name: str) -> None:
+    first, second, *_ = table.notes(report(*rows(case()), options=options))
+    assert first.startswith(name)
+    assert second.endswith("stand on one GPU.") is bool(options)
