@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from passwright.passes.errors import WorkloadError
+from passwright.training.late_tuning import Known
 from passwright.training.measure import About, measure, unmeasured
 from passwright.training.model_plan import ModelPlan
 from passwright.training.records import Record
@@ -62,6 +63,7 @@ class Collecting:
         self._device = on_device(seat)
         self._lock = lock_of(seat)
         self._last: tuple[str, nn.Module, Any] | None = None
+        self._tuned: Known = {}
 
     # ---- questions
 
@@ -104,6 +106,7 @@ class Collecting:
             seconds=seconds,
             lock=self._lock,
             note=lambda key: _write(now, key),
+            known=self._tuned,
         )
         now.unlink(missing_ok=True)
         return records

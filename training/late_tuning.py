@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from passwright.passes.address import digest
 from passwright.scheduler.cuda_timing import PARTS, replayed
 
 #: A replay lasts so long, if so many launches are enough for that.
@@ -36,6 +37,10 @@ _EQUAL = 1.03
 #: A device that had nothing to do is slow at first: it works for so many seconds before a single call is
 #: timed.
 _WARM_SECONDS = 0.03
+
+
+#: Of kernels, told by what `_what` says: seconds of each configuration.
+Known = dict[str, list[float]]
 
 
 @contextmanager
@@ -126,10 +131,12 @@ class _Noted:
 
 
 @contextmanager
-def tuned_by_replays() -> Iterator[None]:
+def tuned_by_replays(known: Known | None = None) -> Iterator[None]:
     """Kernels that are tuned in here are timed by replays of CUDA graphs, where they can be captured.
 
-    Does nothing where this torch chooses in another way, or without Triton.
+    What is `known` of a kernel is not timed again: plans of one model share most kernels, and to tune them
+    takes longer than to measure the plans. Does nothing where this torch chooses in another way, or without
+    Triton.
     """
     tuner, timer = _tuner(), _timer()
     if tuner is None or timer is None:
@@ -138,22 +145,58 @@ def tuned_by_replays() -> Iterator[None]:
     tune = tuner.autotune_to_one_config
 
     def by_replays(kernel: Any, *args: Any, **named: Any) -> None:
+        key = _what(kernel, args, named) if known is not None else None
         with _side_stream():
-            runs = _captured(kernel, args, named, timer)
-            if runs is None:
+            found = known.get(key) if known is not None and key is not None else None
+            if found is None:
+                found = _times(kernel, args, named, timer)
+            if found is None:
                 tune(kernel, *args, **named)
-            else:
-                found = iter(compared(runs))
-                runs.clear()  # Inductor may unload what loses
-                # So Inductor keeps its books on what it takes for its own figures.
-                with _patched(timer, lambda *_, **__: 1e3 * next(found)):
-                    tune(kernel, *args, **named)
+                return
+            if known is not None and key is not None:
+                known[key] = found
+            rest = iter(found)
+            # So Inductor keeps its books on what it takes for its own figures.
+            with _patched(timer, lambda *_, **__: 1e3 * next(rest, math.inf)):
+                tune(kernel, *args, **named)
 
     tuner.autotune_to_one_config = by_replays
     try:
         yield
     finally:
         tuner.autotune_to_one_config = tune
+
+
+def _times(
+    kernel: Any, args: Sequence[Any], named: Mapping[str, Any], timer: Any
+) -> list[float] | None:
+    """Seconds of each configuration that Inductor would time; None where one cannot be captured."""
+    runs = _captured(kernel, args, named, timer)
+    if runs is None:
+        return None
+    try:
+        return compared(runs)
+    finally:
+        runs.clear()  # Inductor may unload what loses
+
+
+def _what(kernel: Any, args: Sequence[Any], named: Mapping[str, Any]) -> str | None:
+    """What decides how long the configurations of a kernel take: its code, whatever its name, and what it
+    is called with. None where this torch or Triton does not tell."""
+    try:
+        code = str(kernel.fn.src).replace(kernel.fn.__name__, "")
+        tried = [str(launcher.config) for launcher in kernel.launchers]
+        facts = (kernel.size_hints, kernel.triton_meta, kernel.mutated_arg_names)
+    except AttributeError:
+        return None
+    given = [_given(value) for value in (*args, *named.values())]
+    return digest(code, tried, facts, sorted(named), given)
+
+
+def _given(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype}{tuple(value.shape)}{value.stride()}"
+    return str(value) if isinstance(value, (int, float, bool, str)) else type(value).__name__
 
 
 def compared(runs: Sequence[Callable[[], float]]) -> list[float]:

@@ -13,7 +13,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -38,7 +38,12 @@ from passwright.scheduler.kernel_counts import capture_kernels
 from passwright.scheduler.plan import Plan
 from passwright.scheduler.toolchain import gpu_driver, own_version
 from passwright.training.device_lock import OwnDevice, Turns
-from passwright.training.late_tuning import padded_alike, timed_alone, tuned_by_replays
+from passwright.training.late_tuning import (
+    Known,
+    padded_alike,
+    timed_alone,
+    tuned_by_replays,
+)
 from passwright.training.model_plan import NOTHING, ModelPlan, applied
 from passwright.training.plan_text import graphs_key, plan_key
 from passwright.training.records import Record, Status
@@ -83,6 +88,7 @@ def measure(
     timeout_factor: float = 2.0,
     lock: Turns | None = None,
     note: Callable[[str], None] = lambda _: None,
+    known: Known | None = None,
 ) -> list[Record]:
     """A record for each plan, in their order.
 
@@ -92,7 +98,7 @@ def measure(
     the longest that timing takes, beside one round of all plans; what takes `timeout_factor` times as long
     as default compile is censored; `lock` keeps others from the device
     meanwhile; `note` is told the key of the plan that is being compiled and checked ("default" for none),
-    and "" while timing.
+    and "" while timing. `known` keeps how kernels were tuned, for further calls: plans share most kernels.
     Raises what default compile raises.
     """
     about = about or About()
@@ -124,7 +130,10 @@ def measure(
     comparison = None
     if len(made.steps) > 1:
         # Both sides tuned alike, so that what differs is the plan.
-        with lock.alone(), tuned_by_replays():
+        with lock.alone(), tuned_by_replays({} if known is None else known):
+            for name, plan in zip(names, wanted, strict=True):
+                if plan.by == NOTHING and name in made.steps:
+                    _tune_anew(made.steps[name])
             comparison = made.compared(
                 blocks=_GPU_BLOCKS if device.type == "cuda" else _BLOCKS,
                 block_seconds=_GPU_BLOCK_SECONDS if device.type == "cuda" else _BLOCK_SECONDS,
@@ -136,6 +145,12 @@ def measure(
         _record(plan, made.described[name], default, comparison, name, about, train, device)
         for name, plan in zip(names, wanted, strict=True)
     ]
+
+
+def _tune_anew(step: Callable[[], object]) -> None:
+    """Calls it for the first time; where it fails, the comparison will say so."""
+    with tuned_by_replays(), suppress(Exception):
+        step()
 
 
 def _is_right(found: Mapping[str, Any], default: Mapping[str, Any]) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, ClassVar
 from unittest.mock import MagicMock
 
 import pytest
@@ -12,6 +14,7 @@ import torch
 from passwright.scheduler.inductor import fresh_cache
 from passwright.training import late_tuning
 from passwright.training.late_tuning import (
+    Known,
     padded_alike,
     timed_alone,
     tuned_by_replays,
@@ -134,6 +137,90 @@ def test_configurations_are_compared_by_replays(
     assert calls[:4] == ["a", "b", "a", "b"]
     assert "benchmark_gpu" not in vars(timer)
     assert heuristics.CachingAutotuner.autotune_to_one_config is _Tuned.tune
+
+
+class _Written(_Tuned):
+    """With what says which kernel it is."""
+
+    size_hints: ClassVar[dict[str, int]] = {"x": 64}
+    triton_meta: ClassVar[dict[str, str]] = {"signature": "*fp32"}
+    mutated_arg_names: ClassVar[list[str]] = []
+
+    def __init__(self, name: str, code: str = "x + 1") -> None:
+        super().__init__()
+        self.fn = SimpleNamespace(src=f"def {name}(x): return {code}", __name__=name)
+        self.launchers = [_Launcher("a"), _Launcher("b")]
+
+    def bench(self, launcher: Any, *_: object) -> float:
+        return super().bench(launcher.config)
+
+
+class _Launcher(SimpleNamespace):
+    def __init__(self, config: str) -> None:
+        super().__init__(config=config)
+
+    def __hash__(self) -> int:
+        return hash(self.config)
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch, timer: _Timer) -> list[str]:
+    """The configurations that are timed; `b` is the quicker one."""
+    asked: list[str] = []
+
+    def launches(call: Callable[[], str]) -> Callable[[], float]:
+        asked.append(call())
+        return lambda: 2e-6 if call() == "b" else 3e-6
+
+    monkeypatch.setattr(late_tuning, "_launches", launches)
+    return asked
+
+
+def _choice(kernel: _Written, *args: object, known: Known) -> str:
+    with tuned_by_replays(known):
+        heuristics.CachingAutotuner.autotune_to_one_config(kernel, *args)
+    (launcher,) = kernel.launchers
+    return str(launcher.config)
+
+
+def test_a_kernel_of_another_name_is_not_timed_again(timed: list[str]) -> None:
+    known: Known = {}
+    rows = torch.zeros(4, 16)
+    assert _choice(_Written("fused_3"), rows, 64, known=known) == "b"
+    assert timed == ["a", "b"]
+    assert _choice(_Written("fused_7"), torch.ones(4, 16), 64, known=known) == "b"
+    assert timed == ["a", "b"]
+    assert len(known) == 1
+
+
+@pytest.mark.parametrize(
+    ("kernel", "rows", "count"),
+    [
+        (_Written("fused_3", "x + 2"), torch.zeros(4, 16), 64),
+        (_Written("fused_3"), torch.zeros(16, 4).t(), 64),
+        (_Written("fused_3"), torch.zeros(4, 16), 32),
+    ],
+    ids=["code", "strides", "count"],
+)
+def test_what_differs_is_timed(
+    timed: list[str], kernel: _Written, rows: torch.Tensor, count: int
+) -> None:
+    known: Known = {}
+    _choice(_Written("fused_3"), torch.zeros(4, 16), 64, known=known)
+    timed.clear()
+    _choice(kernel, rows, count, known=known)
+    assert timed == ["a", "b"]
+
+
+def test_kernels_that_say_not_what_they_are_are_timed_each(timed: list[str]) -> None:
+    known: Known = {}
+    for _ in range(2):
+        kernel = _Tuned()
+        with tuned_by_replays(known):
+            heuristics.CachingAutotuner.autotune_to_one_config(kernel)
+        assert kernel.launchers == ["b"]
+    assert timed == ["a", "b", "a", "b"]
+    assert not known
 
 
 def test_inductor_times_what_cannot_be_captured(

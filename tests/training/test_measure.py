@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from passwright.scheduler.device import describe_gpu
 from passwright.scheduler.gain import Interval
 from passwright.training import measure as measuring
 from passwright.training.judge import Judge
+from passwright.training.late_tuning import Known
 from passwright.training.measure import About, measure
-from passwright.training.model_plan import ModelPlan
+from passwright.training.model_plan import NOTHING, ModelPlan
 from passwright.training.plan_text import plans_of
 from passwright.training.proposals import Graphs, propose
 from passwright.training.records import Record, Status
@@ -95,6 +97,40 @@ def test_a_record_for_each_plan(
 
 def plan_of(record: Record) -> ModelPlan:
     return ModelPlan(tuple(plans_of(record.plan)))
+
+
+def test_doing_nothing_is_tuned_anew_and_plans_by_what_is_known(
+    plans: list[ModelPlan], inductor: list[fx.GraphModule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each first run, and whether it may use what is known of kernels."""
+    unlike(monkeypatch)
+    using: list[Known | None] = []
+    runs: list[Known | None] = []
+
+    @contextmanager
+    def tuned(known: Known | None = None) -> Iterator[None]:
+        using.append(known)
+        yield
+        using.pop()
+
+    compared = measuring.Variants.compared
+
+    def counted(made: Any, **how: Any) -> Any:
+        runs.append(using[-1])
+        return compared(made, **how)
+
+    anew = measuring._tune_anew
+
+    def called(step: Callable[[], object]) -> None:
+        anew(lambda: runs.append(using[-1]))
+
+    monkeypatch.setattr(measuring, "tuned_by_replays", tuned)
+    monkeypatch.setattr(measuring.Variants, "compared", counted)
+    monkeypatch.setattr(measuring, "_tune_anew", called)
+    known: Known = {"a kernel": [1e-6]}
+    records(plans, seconds=0.5, known=known)
+    assert runs == [None, known]
+    assert sum(plan.by == NOTHING for plan in plans) == 1
 
 
 def test_equal_code_is_an_exact_zero_and_takes_no_timing(
