@@ -80,10 +80,13 @@ class Curve:
 
     gains: list[float] = field(default_factory=list)
     found: list[Labels] = field(default_factory=list)
+    #: The trials themselves, None for what failed.
+    trials: list[tuple[Labels, float | None]] = field(default_factory=list)
     #: All trials were made.
     complete: bool = False
 
     def told(self, sequence: Labels, gain: float | None) -> None:
+        self.trials.append((sequence, gain))
         best = self.gains[-1] if self.gains else 0.0
         better = gain is not None and gain > best
         self.found.append(sequence if better else self.found[-1] if self.found else ())
@@ -98,10 +101,17 @@ def curve(
     seed: int,
     batch: int,
     time_limit: float | None = None,
+    begun: Sequence[tuple[Labels, float | None]] = (),
     told: Callable[[Curve], None] = lambda _: None,
 ) -> Curve:
-    """The curve of one sampler. Raises KeyboardInterrupt where the search was stopped."""
+    """The curve of one sampler, from the trials on that it had before. Raises KeyboardInterrupt where the
+    search was stopped."""
     found = Curve()
+    alphabet = set(problem.alphabet)
+    # With other patterns, or another plan, it is another search.
+    begun = begun if all(alphabet.issuperset(sequence) for sequence, _ in begun) else ()
+    for sequence, gain in begun:
+        found.told(sequence, gain)
 
     def note(sequence: Labels, gain: float | None) -> None:
         found.told(sequence, gain)
@@ -115,6 +125,7 @@ def curve(
         batch=batch,
         confirm=0,
         time_limit=time_limit,
+        begun=begun,
         told=note,
     )
     if outcome.why == STOPPED:
@@ -152,12 +163,14 @@ def _median(values: Sequence[float]) -> float | None:
 def rows_of(
     job: Job, rows: Sequence[dict[str, Any]], say: Callable[[str], None] = lambda _: None
 ) -> list[dict[str, Any]]:
-    """The rows of this workload: those of `rows` that are complete, and the others made anew.
+    """The rows of this workload: those of `rows` that are complete, and the others, which go on from the
+    trials that they have.
 
     What was measured before comes from the job's directory. Raises WorkloadError if the workload cannot be
     had.
     """
     done = {row["sampler"]: row for row in rows if _stands(row, job)}
+    begun = {row["sampler"]: _trials(row) for row in rows if _is_same(row, job)}
     if len(done) == len(job.trials) or time.time() > job.until:
         return list(done.values())
     spec, device = Spec.parse(job.workload), torch.device(job.device)
@@ -182,7 +195,12 @@ def rows_of(
                 say(f"{job.workload}, {sampler}: {len(now.gains)} trials, {_shown(now)}")
 
             left = None if math.isinf(job.until) else max(1.0, job.until - time.time())
-            how: dict[str, Any] = {"seed": job.seed, "batch": job.together, "time_limit": left}
+            how: dict[str, Any] = {
+                "seed": job.seed,
+                "batch": job.together,
+                "time_limit": left,
+                "begun": begun.get(sampler, ()),
+            }
             found = curve(problem, sampler, trials=trials, told=told, **how)
             marks = sorted({min(job.trials.values()), len(found.gains)})
             ends = [found.found[min(mark, len(found.found)) - 1] for mark in marks]
@@ -193,6 +211,8 @@ def rows_of(
                 "trials": trials,
                 "complete": found.complete,
                 "gains": [round(gain, 5) for gain in found.gains],
+                "sequences": [" + ".join(sequence) for sequence, _ in found.trials],
+                "measured": [gain if gain is None else round(gain, 5) for _, gain in found.trials],
                 "confirmed": dict(zip(map(str, marks), again, strict=False)),
                 "device": here["device"],
                 "torch": here["torch"],
@@ -201,8 +221,17 @@ def rows_of(
 
 
 def _stands(row: dict[str, Any], job: Job) -> bool:
-    same = all(row.get(name) == value for name, value in job.how.items())
-    return same and row["complete"] and row["trials"] == job.trials.get(row["sampler"])
+    wanted = job.trials.get(row["sampler"])
+    return _is_same(row, job) and row["complete"] and row["trials"] == wanted
+
+
+def _is_same(row: dict[str, Any], job: Job) -> bool:
+    return all(row.get(name) == value for name, value in job.how.items())
+
+
+def _trials(row: dict[str, Any]) -> list[tuple[Labels, float | None]]:
+    sequences = (tuple(text.split(" + ")) if text else () for text in row.get("sequences", ()))
+    return list(zip(sequences, row.get("measured", ()), strict=True))
 
 
 def _shown(now: Curve) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.trial import TrialState
@@ -67,6 +67,7 @@ def search(
     min_gain: float = 0.01,
     noise: float = 0.01,
     known: Mapping[Labels, float | None] | None = None,
+    begun: Sequence[tuple[Labels, float | None]] = (),
     told: Callable[[Labels, float | None], None] | None = None,
 ) -> Outcome:
     """Measures `trials` sequences in all, doing nothing among them, and confirms the best.
@@ -77,8 +78,9 @@ def search(
     `slots` and `repeats` bound a sequence (`space.py`). `batch` sequences are measured by one call.
     The `confirm` best are measured again (0: none, as for a worker that only helps); what gains
     less than `min_gain` is not better than doing nothing. `noise` is the standard deviation of one measured
-    gain. `known` are earlier measurements, None for what failed; they are not trials. `told` hears each
-    result. Workers on one storage may go over `trials` by one each.
+    gain. `known` are earlier measurements, None for what failed; they are not trials. `begun` are the
+    trials that a study had before, where its storage is gone. `told` hears each further result. Workers on
+    one storage may go over `trials` by one each.
 
     Raises ValueError for a sequence that is not in the space, an unknown sampler, or a storage that
     holds a study over another space. What `measure` raises ends the search; its sequences wait.
@@ -97,6 +99,7 @@ def search(
     try:
         with Worker() as worker:
             release_abandoned(study, space)
+            run.take_up(begun)
             run.import_known(known or {})
             run.enqueue_starts()
             why = run.go(worker.name, trials, batch, _clock(time_limit, start))
@@ -177,20 +180,29 @@ class _Run:
 
     # ---- what is there before
 
+    def take_up(self, begun: Sequence[tuple[Labels, float | None]]) -> None:
+        """Adds trials that were made before, unless the study has any."""
+        if not self.study.get_trials(deepcopy=False):
+            for sequence, gain in begun:
+                self._add(sequence, gain, {})
+
     def import_known(self, known: Mapping[Labels, float | None]) -> None:
         """Adds old measurements that are not there yet."""
         ledger = self.read()
         for sequence, gain in known.items():
             if not ledger.is_known(self.canon(sequence)):
-                self.study.add_trial(
-                    optuna.trial.create_trial(
-                        params=dict(self.space.encode(sequence)),
-                        distributions=self._distributions,
-                        value=gain,
-                        state=TrialState.FAIL if gain is None else TrialState.COMPLETE,
-                        user_attrs={IMPORTED: True},
-                    )
-                )
+                self._add(sequence, gain, {IMPORTED: True})
+
+    def _add(self, sequence: Labels, gain: float | None, marks: dict[str, Any]) -> None:
+        self.study.add_trial(
+            optuna.trial.create_trial(
+                params=dict(self.space.encode(sequence)),
+                distributions=self._distributions,
+                value=gain,
+                state=TrialState.FAIL if gain is None else TrialState.COMPLETE,
+                user_attrs=marks,
+            )
+        )
 
     def enqueue_starts(self) -> None:
         """Lets the starts wait, unless they, or what is equal, are there."""

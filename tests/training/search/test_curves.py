@@ -61,6 +61,29 @@ def test_a_curve_never_falls_and_nothing_is_measured_twice(sampler: str, tmp_pat
         assert len(farm.asked) == before
 
 
+@pytest.mark.parametrize("sampler", ["local", "random"])
+def test_a_curve_goes_on_from_the_trials_that_it_had(sampler: str, tmp_path: Path) -> None:
+    module, inputs = build("own:norm_branches?fields=4", batch=32)
+    graphs = captured(module, inputs, train=False)
+    farm: Any = FakeFarm()
+
+    def fresh() -> ModelProblem:
+        return ModelProblem(graphs, describe_gpu("NVIDIA H200"), farm, training=False)
+
+    first = curve(fresh(), sampler, trials=4, seed=0, batch=2)
+    asked = len(farm.asked)
+    again = curve(fresh(), sampler, trials=4, seed=0, batch=2, begun=first.trials)
+    assert again == first
+    assert len(farm.asked) == asked
+    longer = curve(fresh(), sampler, trials=6, seed=0, batch=2, begun=first.trials)
+    assert longer.trials[:4] == first.trials
+    assert len(longer.gains) == 6
+    # What has no place in this search begins anew.
+    other = curve(fresh(), sampler, trials=4, seed=0, batch=2, begun=[(("gone",), 0.1)])
+    assert ("gone",) not in dict(other.trials)
+    assert len(other.gains) == 4
+
+
 def test_what_was_best_is_known_of_each_trial() -> None:
     found = Curve()
     for sequence, gain in ((("a",), 0.1), (("b",), None), (("c",), 0.05), (("d",), 0.3)):
@@ -95,5 +118,14 @@ def test_rows_of_a_model_and_the_same_again(tmp_path: Path) -> None:
     assert any("local: 3 trials" in line for line in said)
     measured = len(Store(tmp_path / "plans").records())
     assert rows_of(job, rows) == rows
+    row = rows[0]
+    assert len(row["sequences"]) == len(row["measured"]) == len(row["gains"])
+    half = {**row, "complete": False} | {
+        name: row[name][:2] for name in ("gains", "sequences", "measured")
+    }
+    (again, _) = rows_of(job, [half, rows[1]])
+    assert again["complete"]
+    assert again["sequences"][:2] == row["sequences"][:2]
+    measured = len(Store(tmp_path / "plans").records())
     assert rows_of(replace(job, until=0.0), []) == []
     assert len(Store(tmp_path / "plans").records()) == measured
