@@ -60,6 +60,8 @@ class Request:
     seed: int = 0
     #: Of a user's KernelBench; its name is kept in no report.
     home: Path | None = None
+    #: Models that were asked for and do not run on this device, and why.
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def context(self) -> str:
@@ -396,5 +398,6 @@ def _empty(request: Request) -> Report:
             "cores": cores(),
             "measure_seconds": request.limits.measure,
             "compile_limit": request.limits.compile,
+            "left_out": dict(request.left_out),
         },
     )

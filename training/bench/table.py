@@ -223,6 +223,8 @@ def notes(report: Report) -> Iterator[str]:
     for name in sorted(report.rivals, key=place):
         if not has_graphs(name):
             yield f"{name}: {report.rivals[name]}"
+    for model, why in options.get("left_out", {}).items():
+        yield f"{model} is left out, since it runs on a CPU alone: {why}."
     if report.not_run:
         yield f"{len(report.not_run)} cases were not run: {_listed(report.not_run)}."
 

@@ -15,6 +15,7 @@ from passwright.training.bench.rows import Case, load
 from passwright.training.bench.run import Request, bench, show
 from passwright.training.bench.suites import PUBLIC, SUITES, of_kernelbench, of_models, suites
 from passwright.training.bench.worker import Limits
+from passwright.training.workloads.registry import cpu_only
 
 __all__ = ["bench", "listing", "load", "request", "show"]
 
@@ -40,6 +41,13 @@ def request(
     there is not."""
     cases = [*_cases(models, suite, home, mode, batch, precisions)]
     devices = devices_of(device)
+    left_out = {} if device.type == "cpu" else _cpu_only(cases)
+    cases = [case for case in cases if case.model not in left_out]
+    if not cases:
+        reasons = "; ".join(
+            f"{model} runs on a CPU alone: {why}" for model, why in left_out.items()
+        )
+        raise WorkloadError(reasons)
     jobs = min(jobs or default_jobs(devices), len(cases))
     return Request(
         tuple(dict.fromkeys(cases)),
@@ -50,7 +58,14 @@ def request(
         time_limit,
         seed,
         home,
+        left_out,
     )
+
+
+def _cpu_only(cases: Sequence[Case]) -> dict[str, str]:
+    """Models that do not run on a GPU, and why."""
+    found = {case.model: cpu_only(case.model) for case in cases}
+    return {model: why for model, why in found.items() if why}
 
 
 def _cases(

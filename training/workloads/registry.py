@@ -119,6 +119,12 @@ def refuse_bfloat16(name: str) -> None:
         )
 
 
+def cpu_only(name: str) -> str:
+    """Why a model does not run on a GPU, if that is known; nothing of any other name."""
+    workload = _BY_NAME.get(short_name(name.partition("?")[0]))
+    return workload.cpu_only if workload is not None else ""
+
+
 def build(
     name: str,
     *,

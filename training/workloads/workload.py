@@ -62,6 +62,7 @@ class Workload:
         fewest_experts: with which the package builds the model.
         float32_only: what of the model is in float32 whatever its parameters are, so that it does not run
             in bfloat16; empty if it does.
+        cpu_only: why the model does not run on a GPU; empty if it does.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Workload:
     width_multiple: int = 1
     fewest_experts: int = SMALLEST["experts"]
     float32_only: str = ""
+    cpu_only: str = ""
 
     def sized(
         self,
@@ -158,8 +160,11 @@ class Workload:
                 layer that has some.
 
         Raises:
-            WorkloadError: the package that holds the model is not installed, or there is nothing to train.
+            WorkloadError: the package that holds the model is not installed, there is nothing to train, or
+                the model does not run on such a device.
         """
+        if self.cpu_only and torch.device(device).type != "cpu":
+            raise WorkloadError(f"{self.name} runs on a CPU alone: {self.cpu_only}")
         setup = Setup(
             seed,
             torch.device(device),
