@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,11 @@ from passwright.training.kept import Kept
 from passwright.training.policy import choices, controls, of_whole_models, risk_coverage
 from passwright.training.samples import WorkloadSamples
 
-NETWORK = "network"
+#: What ships, and its networks without the trees.
+BOTH, NETWORK = "network and trees", "network"
 _FLIPS = 20_000
 #: Names of all that can be compared, the one that is ours first.
-MODELS = (NETWORK, *BASELINES)
+MODELS = (BOTH, NETWORK, *BASELINES)
 #: Whose answer does not depend on a seed.
 FIXED = ("trees", "ridge", "pattern mean", "analytic")
 
@@ -98,8 +100,8 @@ def about(
 
 def learner(name: str, ensembles: Ensembles) -> Learn:
     """Of the model of that name."""
-    if name == NETWORK:
-        return ensembles
+    if name in (BOTH, NETWORK):
+        return replace(ensembles, trees=name == BOTH)
     return lambda samples, seed: BASELINES[name](seed).fit(samples)
 
 

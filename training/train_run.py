@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from passwright.training.conformal import (
     to_go_scale,
 )
 from passwright.training.devices import fabric_for, together
+from passwright.training.forest_fit import fit_trees
 from passwright.training.gain_eval import held_out
 from passwright.training.gain_fit import Fit, fit
 from passwright.training.gain_metrics import Plans, Scores, scores
@@ -124,15 +125,19 @@ class _Learning:
             what = f"network {member + 1} of {request.members}, of {len(part)} workloads"
             if reporter:
                 reporter.working_on(what)
-            key = digest([one.workload for one in part], seed, member)
+            number = seed * request.members + member
+            # As evaluations name them, so that they need not fit these networks again.
+            key = digest([one.workload for one in part], number)
             network = self._kept.read(key, config)
             if network is None:
                 name = f"ensemble{self._ensembles}/network{member + 1}"
-                network = self._fit(prepared, config, seed * request.members + member, key, name)
+                network = self._fit(prepared, config, number, key, name)
             networks.append(network)
             if reporter:
                 reporter.finished(what)
-        return Ensemble(networks)
+        if reporter:
+            reporter.working_on(f"trees, of {len(part)} workloads")
+        return Ensemble(networks, trees=fit_trees(part))
 
     def _fit(
         self, prepared: Sequence[Prepared], config: NetworkConfig, seed: int, key: str, name: str
@@ -175,7 +180,7 @@ def _finished(
         seen.lowest,
         seen.highest,
     )
-    calibrated = Ensemble(ensemble.members, calibration)
+    calibrated = replace(ensemble, calibration=calibration)
     trained = Trained(calibrated, scores(found), held_out_coverage(found))
     about = {
         "device": samples[0].device,
@@ -183,6 +188,8 @@ def _finished(
         "plans": sum(len(one.plans) for one in samples),
         "families": sorted({one.family for one in samples}),
         "passwright": own_version(),
+        "networks": len(ensemble.members),
+        "trees": len(ensemble.trees.gain.roots) if ensemble.trees is not None else 0,
         "seed": request.seed,
         "fit": asdict(request.fit),
         "held out": trained.scores.to_json(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,14 @@ from passwright.passes.errors import SettingsError
 from passwright.scheduler.cli import app
 from passwright.scheduler.ensemble import load
 from passwright.scheduler.gain_network import NetworkConfig
-from passwright.training import gain_fit, sample_file, train_logs, train_run
-from passwright.training.baselines import Trees
+from passwright.training import (
+    baselines,
+    ensembles,
+    gain_fit,
+    sample_file,
+    train_logs,
+    train_run,
+)
 from passwright.training.conformal import (
     calibrated,
     conformal_scale,
@@ -29,6 +35,7 @@ from passwright.training.conformal import (
 from passwright.training.evaluate_run import evaluate, paired
 from passwright.training.gain_fit import Epoch, Fit
 from passwright.training.gain_metrics import Plans
+from passwright.training.kept import Kept
 from passwright.training.splits import is_sealed
 from passwright.training.train_logs import curves
 from passwright.training.train_run import Request, train
@@ -57,7 +64,26 @@ def test_a_model_is_written_and_predicts(tmp_path: Path) -> None:
     card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
     assert f"| Kendall's tau within a graph | {trained.scores.tau:.3f} |" in card
     assert "family0, family1" in card
+    assert "2 networks and 300 boosted trees" in card
     assert set(trained.coverage) == {one.family for one in given}
+
+
+def test_evaluations_take_the_networks_that_a_training_has_fitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, asked = samples(12), request(tmp_path)
+    train(given, asked)
+
+    def fails(*_: object, **__: object) -> None:
+        raise AssertionError("fitted again")
+
+    monkeypatch.setattr(ensembles, "fit", fails)
+    kept = Kept(tmp_path, given, asdict(asked.fit), SMALL.to_json())
+    how = {"folds": 2, "members": 1, "how": asked.fit, "config": SMALL, "kept": kept}
+    found = evaluate(given, ("network",), seeds=2, **how)
+    assert len(found["models"][0]["seeds"]) == 2
+    with pytest.raises(AssertionError, match="fitted again"):
+        evaluate(given, ("network",), seeds=3, **how)
 
 
 def test_training_goes_on_from_the_networks_that_are_done(
@@ -158,7 +184,7 @@ def test_a_missing_tensorboard_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_evaluation_compares_on_the_same_families(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Trees, "iterations", 10)
+    monkeypatch.setattr(baselines, "ITERATIONS", 10)
     found = evaluate(
         samples(12), ("ridge", "trees", "analytic"), seeds=2, folds=2, members=1, how=Fit(epochs=2)
     )
@@ -261,7 +287,7 @@ def test_the_commands(tmp_path: Path) -> None:
     ("options", "says"),
     [
         (["train", "--for", "an abacus"], "nothing was measured on"),
-        (["evaluate", "--model", "oracle"], "none of network, trees"),
+        (["evaluate", "--model", "oracle"], "none of network and trees"),
         (["train", "--device", "tpu"], "not on 'tpu'"),
         (["train", "--settings", "nowhere.json"], "cannot be read"),
         (["train", "--study", "1", "--devices", "2"], "one process"),
