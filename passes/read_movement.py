@@ -82,12 +82,14 @@ def _tensors(call: Bound) -> tuple[tuple[fx.Node, ...], Spec] | None:
         return None
     specs = [call.specs(item) if isinstance(item, fx.Node) else None for item in items]
     first = specs[0]
+    if not isinstance(first, Spec):
+        return None
+    dtype, device, ndim = first.dtype, first.device, first.ndim
     for spec in specs:
-        if not isinstance(spec, Spec) or not isinstance(first, Spec):
+        if not isinstance(spec, Spec):
             return None
-        if (spec.dtype, spec.device, spec.ndim) != (first.dtype, first.device, first.ndim):
+        if spec.dtype is not dtype or spec.device != device or len(spec.shape) != ndim:
             return None
-    assert isinstance(first, Spec)
     return tuple(items), first
 
 
@@ -108,10 +110,13 @@ def read_cat(call: Bound) -> Op | None:
     dim = dim_of(call["dim"], spec.ndim)
     if dim is None:
         return None
-    flat = [_unsqueezed(call, node, dim) for node in inputs]
-    if None in flat:
-        return Cat(call.node, inputs, dim)
-    return Stack(call.node, tuple(flat), dim)  # type: ignore[arg-type]
+    flat: list[fx.Node] = []
+    for node in inputs:
+        whole = _unsqueezed(call, node, dim)
+        if whole is None:
+            return Cat(call.node, inputs, dim)
+        flat.append(whole)
+    return Stack(call.node, tuple(flat), dim)
 
 
 #: Targets through which a cat is read as a stack.
@@ -126,10 +131,13 @@ READ_THROUGH: tuple[Any, ...] = (
 def _unsqueezed(call: Bound, node: fx.Node, dim: int) -> fx.Node | None:
     """`x` where the node is `unsqueeze(x, dim)`: ATen-IR writes a stack as a cat of these."""
     source = node.args[0] if node.target in READ_THROUGH and node.args else None
-    if not isinstance(source, fx.Node) or not isinstance(read(node, call.specs), Reshape):
+    if not isinstance(source, fx.Node):
         return None
     before, after = call.specs(source), call.specs(node)
     if not isinstance(before, Spec) or not isinstance(after, Spec):
+        return None
+    # Reading it takes longer than looking at its rank, and pieces by the hundred are no such thing.
+    if after.ndim != before.ndim + 1 or not isinstance(read(node, call.specs), Reshape):
         return None
     expected = (*before.shape[:dim], 1, *before.shape[dim:])
     return source if list(map(str, after.shape)) == list(map(str, expected)) else None

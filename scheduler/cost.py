@@ -85,6 +85,8 @@ class GraphCost:
         self.cat_limits = pointwise_cat_limits()
         self._kinds: dict[fx.Node, Kind] = {}
         self._elements: dict[fx.Node, int] = {}
+        #: Whether a value is no index whatever becomes of it.
+        self._computed: dict[fx.Node, bool] = {}
         self._footprint = self._bytes_of_all() if device.kind == "cpu" else 0
 
     def estimate(self) -> Estimate:
@@ -170,7 +172,11 @@ class GraphCost:
 
     def _is_inlined(self, node: fx.Node) -> bool:
         """The value is an index that look-ups alone use: each computes it anew, in its kernel."""
-        if self.view.spec(node).dtype.is_floating_point or op_name(node) in _REDUCTIONS:
+        computed = self._computed.get(node)
+        if computed is None:
+            floats = self.view.spec(node).dtype.is_floating_point
+            computed = self._computed[node] = floats or op_name(node) in _REDUCTIONS
+        if computed:
             return False
         return self.view.is_pure(node) and self._goes_to_lookups(node)
 
@@ -196,9 +202,13 @@ class GraphCost:
         """Puts the node into the kernel of a producer over the same elements, or into a new one."""
         elements = self._loop(node)
         kernel: Kernel | None = None
-        inputs = [n for n in node.all_input_nodes if isinstance(self.view.any_spec(n), Spec)]
-        for source in inputs:
-            found = home.get(self.view.spec(source).storage)
+        inputs: list[tuple[fx.Node, int]] = []
+        for source in node.all_input_nodes:
+            spec = self.view.any_spec(source)
+            if isinstance(spec, Spec):
+                inputs.append((source, spec.storage))
+        for _, storage in inputs:
+            found = home.get(storage)
             if found is None or found is kernel or found.elements != elements:
                 continue
             if kernel is None:
@@ -208,8 +218,8 @@ class GraphCost:
         if kernel is None:
             kernel = Kernel(elements, node)
             fused[id(kernel)] = kernel
-        for source in inputs:
-            if home.get(self.view.spec(source).storage) is not kernel:
+        for source, storage in inputs:
+            if home.get(storage) is not kernel:
                 kernel.reads[source] = None
         kernel.nodes.append(node)
         home[self.view.spec(node).storage] = kernel
@@ -226,10 +236,8 @@ class GraphCost:
 
     def _fused_seconds(self, kernel: Kernel) -> Seconds:
         inside = set(kernel.nodes)
-        moved = sum(
-            min(self.view.spec(n).numel, kernel.elements) * self.view.spec(n).dtype.itemsize
-            for n in kernel.reads
-        )
+        read = map(self.view.spec, kernel.reads)
+        moved = sum(min(s.numel, kernel.elements) * s.dtype.itemsize for s in read)
         for node in kernel.nodes:
             if self._is_read_outside(node, inside):
                 moved += self.view.spec(node).nbytes

@@ -98,21 +98,29 @@ class RehearsalCost(GraphCost):
             else:
                 pending += node.users
         seen = set()
+        groups: set[int] = set()
+
+        def reach(node: fx.Node) -> None:
+            group = self._group.get(node)
+            if group is not None and id(group) not in groups:
+                groups.add(id(group))
+                reached.update(group)
+
         while pending:
             node = pending.pop()
             if node in seen:
                 continue
             seen.add(node)
             reached.add(node)
-            reached.update(self._group.get(node, ()))
+            reach(node)
             if not self.view.is_living(node):
                 continue
             if self._kind(node) in _SHARING:
                 for part in parts_of(self.view.any_spec(node)):
                     for writer in self._writers.get(part.storage, ())[:1]:
-                        reached.update(self._group[writer])
+                        reach(writer)
                 for writers in self._read_by(node):
-                    reached.update(self._group[writers[0]])
+                    reach(writers[0])
             if self._leads_on(node):
                 pending += node.all_input_nodes
         return reached

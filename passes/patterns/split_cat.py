@@ -133,7 +133,13 @@ class _Run:
 def _all_of_one(graph: GraphView, cat: Cat) -> Window | None:
     """The part of one tensor that the cat's result is."""
     if len(cat.inputs) > 1:
-        return join([window(graph, node, cat.dim) for node in cat.inputs])
+        windows: list[Window] = []
+        for node in cat.inputs:
+            found = window(graph, node, cat.dim)
+            if found is None or (windows and not windows[-1].precedes(found)):
+                return None
+            windows.append(found)
+        return join(windows)
     size = extent(graph, cat.node, cat.dim)
     return None if size is None else Window(cat.inputs[0], 0, size)
 
