@@ -181,34 +181,41 @@ class Rewriter:
         return record
 
     def _clean_up(self, record: Record) -> None:
-        """Runs the clean-up patterns around the change until none applies."""
+        """Runs the clean-up patterns around the change, and then around what they changed, until none
+        applies."""
         refused: set[tuple[str, str, str]] = set()
+        changed = [*record.inserted, *(new for _, new in record.replaced)]
         for _ in range(_CLEANUP_ROUNDS):
-            swept = [self._clean_up_at(node, record, refused) for node in self._around(record)]
-            if not any(swept):
+            swept = [self._clean_up_at(node, record, refused) for node in self._around(changed)]
+            changed = [node for nodes in swept for node in nodes]
+            if not changed:
                 return
 
     def _clean_up_at(
         self, node: fx.Node, record: Record, refused: set[tuple[str, str, str]]
-    ) -> bool:
-        """Applies the first clean-up that fits at this node, if any does."""
+    ) -> list[fx.Node]:
+        """Applies the first clean-up that fits at this node, if any does: around which nodes the graph is
+        another then."""
         if self.view.is_buried(node):
-            return False
+            return []
         for candidate in self._matches((node,), cleanup=True):
             if candidate.order in refused:
                 continue
+            sources = [source for n in candidate.match.nodes for source in n.all_input_nodes]
             try:
-                record.absorb(self._rewrite(candidate))
+                own = self._rewrite(candidate)
             except IllegalRewrite:
                 refused.add(candidate.order)
                 continue
-            return True
-        return False
+            changed = [*own.inserted, *(new for _, new in own.replaced), *sources, node]
+            record.absorb(own)
+            return changed
+        return []
 
-    def _around(self, record: Record) -> list[fx.Node]:
-        """Living nodes within three edges of what a step inserted or rewired, in graph order."""
+    def _around(self, changed: Iterable[fx.Node]) -> list[fx.Node]:
+        """Living nodes within three edges of what was inserted or rewired, in graph order."""
         near: dict[fx.Node, None] = {}
-        edge = [*record.inserted, *(new for _, new in record.replaced)]
+        edge = [*changed]
         for _ in range(4):
             edge = [n for n in edge if n not in near and not self.view.is_buried(n)]
             near.update(dict.fromkeys(edge))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from torch import fx
@@ -76,7 +77,8 @@ def _alike(graph: GraphView, source: fx.Node) -> dict[fx.Node, Sequence[fx.Node]
     by_key: dict[_Key, list[fx.Node]] = {}
     for user in graph.users(source):
         if graph.is_pure(user):
-            by_key.setdefault(_key(graph, user), []).append(user)
+            key = graph.lasting(user, "duplicate", partial(_key, graph, user))
+            by_key.setdefault(key, []).append(user)
     groups = [group for group in by_key.values() if len(group) > 1]
     return {node: group for group in groups for node in group}
 
