@@ -1,4 +1,4 @@
-"""A gain model as a folder, `config.json` and `model.safetensors`: networks and trees, and no code."""
+"""An ensemble of gain networks as a folder: `config.json` and `model.safetensors`, which hold no code."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ from passwright.features import schema
 from passwright.features.example import Example
 from passwright.scheduler.estimate import NINETY
 from passwright.scheduler.familiar import Familiar
-from passwright.scheduler.forest import Trees
 from passwright.scheduler.gain_network import Collator, GainNetwork, NetworkConfig
 from passwright.scheduler.model_store import CONFIG
 from passwright.scheduler.predictor import Forecast, Predictor
 
 WEIGHTS = "model.safetensors"
-#: What is written, and what can be read: without trees it was 1.
-_FORMAT, _FORMATS = 2, (1, 2)
-_TREES = "trees"
+_FORMAT = 1
 _CALIBRATED = ("scale", "to_go_scale", "caution", "strange_scale", "lowest", "highest")
 
 
@@ -47,8 +44,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Ensemble(Predictor):
-    """Networks of one configuration, whose means are averaged; and, if there are trees, the mean of what
-    both say."""
+    """Networks of one configuration, whose means are averaged."""
 
     members: Sequence[GainNetwork]
     calibration: Calibration = field(default_factory=Calibration)
@@ -56,7 +52,6 @@ class Ensemble(Predictor):
     fingerprint: str = ""
     #: What plans were measured on.
     device: str = ""
-    trees: Trees | None = None
 
     @cached_property
     def familiar(self) -> Familiar:
@@ -77,26 +72,21 @@ class Ensemble(Predictor):
         return self.calibration.caution
 
     def forecast(self, examples: Sequence[Example]) -> Forecast:
-        """What members differ by, and trees from them, widens the intervals."""
+        """What members differ by widens the intervals."""
         if not examples:
             return Forecast(np.zeros((0, 3)), np.zeros((0, 3)))
         batch = Collator(self.config)(examples)
         with torch.inference_mode():
             found = torch.stack([member(batch) for member in self.members]).double().numpy()
         means, widths = found[..., 0], found[..., 1:]
-        mean, variance = means.mean(axis=0), means.var(axis=0)
-        if self.trees is not None:
-            other = self.trees.means(examples)
-            variance = variance + np.square((mean - other) / 2)
-            mean = (mean + other) / 2
-        apart = np.sqrt(variance)[..., None] * NINETY
+        apart = means.std(axis=0)[..., None] * NINETY
         total = np.sqrt(np.square(widths.mean(axis=0)) + np.square(apart))
         scales = np.array([self.calibration.scale, self.calibration.to_go_scale])[:, None]
         strange = self.familiar.strange(examples)
         wider = self.calibration.strange_scale
         factor = np.array([wider or 1.0 if one.why else 1.0 for one in strange])
         total *= scales * factor[:, None, None]
-        joined = np.concatenate([mean[..., None], total], axis=-1)
+        joined = np.concatenate([means.mean(axis=0)[..., None], total], axis=-1)
         return Forecast(
             joined[:, 0],
             joined[:, 1],
@@ -115,14 +105,11 @@ def save(ensemble: Ensemble, folder: Path, about: Mapping[str, Any]) -> None:
         for number, member in enumerate(ensemble.members)
         for name, value in member.state_dict().items()
     }
-    if ensemble.trees is not None:
-        tensors |= {f"{_TREES}.{name}": value for name, value in ensemble.trees.tensors().items()}
     save_file(tensors, folder / WEIGHTS)
     config = {
         "format": _FORMAT,
         "network": ensemble.config.to_json(),
         "members": len(ensemble.members),
-        _TREES: list(ensemble.trees.patterns) if ensemble.trees is not None else None,
         "calibration": {name: getattr(ensemble.calibration, name) for name in _CALIBRATED},
         "about": dict(about),
     }
@@ -137,13 +124,11 @@ def load(folder: Path) -> Ensemble:
 
     try:
         found = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        if not isinstance(found, dict) or found.get("format") not in _FORMATS:
+        if not isinstance(found, dict) or found.get("format") != _FORMAT:
             raise ValueError(f"{folder / CONFIG} is no model of format {_FORMAT}")
         config = NetworkConfig.from_json(found["network"])
         tensors = load_file(folder / WEIGHTS)
         members = [_member(config, tensors, number) for number in range(found["members"])]
-        patterns = found.get(_TREES)
-        trees = None if patterns is None else Trees.of(patterns, _under(tensors, _TREES))
         known: dict[str, Any] = found["calibration"]
         bounds = {name: tuple(known[name]) for name in ("lowest", "highest")}
         calibration = Calibration(**{**known, **bounds})
@@ -163,16 +148,12 @@ def load(folder: Path) -> Ensemble:
         ) from error
     read = b"".join((folder / name).read_bytes() for name in (WEIGHTS, CONFIG))
     digest = hashlib.sha256(read).hexdigest()[:12]
-    return Ensemble(members, calibration, digest, device, trees)
-
-
-def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Those of one part of the model, by the names that it gave them."""
-    start = f"{prefix}."
-    return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
+    return Ensemble(members, calibration, digest, device)
 
 
 def _member(config: NetworkConfig, tensors: Mapping[str, Tensor], number: int) -> GainNetwork:
     network = GainNetwork(config, learns=False)
-    network.load_state_dict(_under(tensors, str(number)))
+    prefix = f"{number}."
+    own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+    network.load_state_dict(own)
     return network.eval()

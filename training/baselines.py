@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,6 @@ from passwright.training.samples import WorkloadSamples
 
 #: Rounds of backfitting, quantiles that leave a tenth outside, and how strongly coefficients are held.
 _ROUNDS, _TAILS, _ALPHA, _PATTERN_ALPHA = 6, (0.05, 0.95), 30.0, 3.0
-#: Trees of a model.
-ITERATIONS = 300
 _ESTIMATED = schema.SITE.index("estimated_gain")
 _WIDTH = schema.SITE.index("estimated_width")
 
@@ -82,7 +80,7 @@ class Linear(Baseline):
         rows = self._standard(rows)
         sums, gains = _plans(rows, targets)
         self._gain = Ridge(alpha=self.alpha, fit_intercept=False).fit(sums, gains)
-        known, to_go = best_known(targets)
+        known, to_go = _to_go(targets)
         self._to_go = Ridge(alpha=self.alpha).fit(rows[known], to_go)
         counts = _plans(np.ones((len(rows), 1)), targets)[0][:, 0]
         missed = (gains - self._gain.predict(sums)) / np.sqrt(np.maximum(counts, 1.0))
@@ -126,6 +124,8 @@ class PatternMean(Linear):
 class Trees(Baseline):
     """Gradient-boosted trees on the features of a site; three for each head, of mean and quantiles."""
 
+    iterations = 300
+
     def fit(self, samples: Sequence[WorkloadSamples]) -> Baseline:
         import sklearn.ensemble  # noqa: F401 (whose threads are to be limited)
         from threadpoolctl import threadpool_limits
@@ -137,10 +137,17 @@ class Trees(Baseline):
     def _fit(self, examples: Sequence[Example], targets: Sequence[Target]) -> None:
         self._patterns = {name: n for n, name in enumerate(sorted({e.pattern for e in examples}))}
         rows = self._rows(examples)
-        mean, wanted, weights = backfitted(rows, targets, self._trees)
-        seen = weights > 0
+        plans = _members(targets)
+        gains = np.concatenate([target.gains.double().numpy() for target in targets])
+        predicted = np.zeros(len(rows))
+        for _ in range(_ROUNDS):
+            wanted, weights = _shares(predicted, plans, gains)
+            seen = weights > 0
+            mean = self._trees().fit(rows[seen], wanted[seen], sample_weight=weights[seen])
+            predicted = mean.predict(rows)
+        wanted, weights = _shares(predicted, plans, gains)
         self._gain = [mean, *self._quantiles(rows[seen], wanted[seen], weights[seen])]
-        known, to_go = best_known(targets)
+        known, to_go = _to_go(targets)
         equal = np.ones(len(known))
         self._to_go = [
             self._trees().fit(rows[known], to_go),
@@ -158,8 +165,19 @@ class Trees(Baseline):
         return np.column_stack([_rows(examples), known])
 
     def _trees(self, **how: Any) -> Any:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
         columns = len(schema.SITE) + len(schema.GRAPH) + len(schema.DEVICE)
-        return boosted(categorical_features=[columns], random_state=self.seed, **how)
+        return HistGradientBoostingRegressor(
+            max_iter=self.iterations,
+            learning_rate=0.05,
+            max_leaf_nodes=15,
+            min_samples_leaf=15,
+            l2_regularization=1.0,
+            categorical_features=[columns],
+            random_state=self.seed,
+            **how,
+        )
 
     def _quantiles(self, rows: Floats, wanted: Floats, weights: Floats) -> list[Any]:
         return [
@@ -205,42 +223,11 @@ def _plans(rows: Floats, targets: Sequence[Target]) -> tuple[Floats, Floats]:
     return np.array([rows[members[number]].sum(axis=0) for number in some]), gains[some]
 
 
-def best_known(targets: Sequence[Target]) -> tuple[NDArray[np.int64], Floats]:
+def _to_go(targets: Sequence[Target]) -> tuple[NDArray[np.int64], Floats]:
     """The steps of which the best continuation is known, and its gain."""
     labels = np.concatenate([target.to_go.double().numpy() for target in targets])
     known = np.flatnonzero(~np.isnan(labels))
     return known, labels[known]
-
-
-def boosted(**how: Any) -> Any:
-    """A model of gradient-boosted trees that is not fitted yet."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    usual: dict[str, Any] = {
-        "max_iter": ITERATIONS,
-        "learning_rate": 0.05,
-        "max_leaf_nodes": 15,
-        "min_samples_leaf": 15,
-        "l2_regularization": 1.0,
-        "random_state": 0,
-    }
-    return HistGradientBoostingRegressor(**usual | how)
-
-
-def backfitted(
-    rows: Floats, targets: Sequence[Target], make: Callable[[], Any]
-) -> tuple[Any, Floats, Floats]:
-    """A model of single steps, fitted to sums of them; what each step should have gained, and how much that
-    counts: 0 of a step that is in no plan."""
-    plans = _members(targets)
-    gains = np.concatenate([target.gains.double().numpy() for target in targets])
-    predicted = np.zeros(len(rows))
-    for _ in range(_ROUNDS):
-        wanted, weights = _shares(predicted, plans, gains)
-        seen = weights > 0
-        model = make().fit(rows[seen], wanted[seen], sample_weight=weights[seen])
-        predicted = model.predict(rows)
-    return (model, *_shares(predicted, plans, gains))
 
 
 def _shares(

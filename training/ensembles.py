@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from passwright.passes.address import digest
 from passwright.scheduler.ensemble import Ensemble
-from passwright.scheduler.forest import Trees
 from passwright.scheduler.gain_network import GainNetwork, NetworkConfig
-from passwright.training.forest_fit import fit_trees
 from passwright.training.gain_fit import Fit, fit
 from passwright.training.kept import Kept
 from passwright.training.prepared import Prepared, prepare, vocabulary
@@ -30,9 +28,6 @@ class Ensembles:
     kept: Kept | None = None
     #: Told what is being fitted.
     working_on: Callable[[str], None] = lambda _: None
-    #: Trees beside the networks.
-    trees: bool = True
-    _fitted: dict[str, Trees] = field(default_factory=dict)
 
     def __call__(self, samples: Sequence[WorkloadSamples], seed: int) -> Ensemble:
         config = vocabulary(samples, self.config)
@@ -47,19 +42,11 @@ class Ensembles:
                 prepared = prepared or prepare(samples, config)
                 network = self._fit(prepared, config, number, key)
             networks.append(network)
-        return Ensemble(networks, trees=self._trees(samples) if self.trees else None)
+        return Ensemble(networks)
 
     def telling(self, working_on: Callable[[str], None]) -> Ensembles:
         """The same, which tells somebody else what is being fitted."""
         return replace(self, working_on=working_on)
-
-    def _trees(self, samples: Sequence[WorkloadSamples]) -> Trees:
-        """No seed plays a part in them, so that they are fitted once."""
-        key = digest([one.workload for one in samples])
-        if key not in self._fitted:
-            self.working_on("trees")
-            self._fitted[key] = fit_trees(samples)
-        return self._fitted[key]
 
     def _fit(
         self, prepared: Sequence[Prepared], config: NetworkConfig, seed: int, key: str

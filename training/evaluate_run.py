@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,10 @@ from passwright.training.kept import Kept
 from passwright.training.policy import choices, controls, of_whole_models, risk_coverage
 from passwright.training.samples import WorkloadSamples
 
-#: What ships, and its networks without the trees.
-BOTH, NETWORK = "network and trees", "network"
+NETWORK = "network"
 _FLIPS = 20_000
 #: Names of all that can be compared, the one that is ours first.
-MODELS = (BOTH, NETWORK, *BASELINES)
+MODELS = (NETWORK, *BASELINES)
 #: Whose answer does not depend on a seed.
 FIXED = ("trees", "ridge", "pattern mean", "analytic")
 
@@ -100,8 +98,8 @@ def about(
 
 def learner(name: str, ensembles: Ensembles) -> Learn:
     """Of the model of that name."""
-    if name in (BOTH, NETWORK):
-        return replace(ensembles, trees=name == BOTH)
+    if name == NETWORK:
+        return ensembles
     return lambda samples, seed: BASELINES[name](seed).fit(samples)
 
 

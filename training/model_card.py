@@ -43,11 +43,7 @@ Predicts log(time before / time after) of rewrites, with 90 % intervals, for
 - **Trained on:** {{ about.plans }} measured plans of {{ about.workloads }} graphs from
   {{ about.families | length }} families, by Passwright {{ about.passwright }}, seed {{ about.seed }}.
 - **Families:** {{ about.families | join(", ") }}.
-{% if about.trees -%}
-- **Made of** {{ about.networks }} networks and {{ about.trees }} boosted trees for each figure. The mean of
-  both counts, since they err in different places; `docs/learning.md` shows how either does alone.
-{% endif -%}
-- **Of families it never saw**, each predicted by a model that learned from others:
+- **Of families it never saw**, each predicted by networks that learned from others:
 
 | | |
 | --- | ---: |
@@ -94,7 +90,6 @@ def card(
     analytic model, on families that nobody learns from. `curve`: of `learning_curve.learning_curve`."""
     from jinja2 import StrictUndefined, Template
 
-    about = {"trees": 0, "networks": 0, **about}
     widened = calibrated(found)
     figures = scores(found).to_json()
     columns = [_chosen(widened), _chosen(of_whole_models(widened))]

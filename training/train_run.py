@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ from passwright.training.conformal import (
     to_go_scale,
 )
 from passwright.training.devices import fabric_for, together
-from passwright.training.forest_fit import fit_trees
 from passwright.training.gain_eval import held_out
 from passwright.training.gain_fit import Fit, fit
 from passwright.training.gain_metrics import Plans, Scores, scores
@@ -135,9 +134,7 @@ class _Learning:
             networks.append(network)
             if reporter:
                 reporter.finished(what)
-        if reporter:
-            reporter.working_on(f"trees, of {len(part)} workloads")
-        return Ensemble(networks, trees=fit_trees(part))
+        return Ensemble(networks)
 
     def _fit(
         self, prepared: Sequence[Prepared], config: NetworkConfig, seed: int, key: str, name: str
@@ -180,7 +177,7 @@ def _finished(
         seen.lowest,
         seen.highest,
     )
-    calibrated = replace(ensemble, calibration=calibration)
+    calibrated = Ensemble(ensemble.members, calibration)
     trained = Trained(calibrated, scores(found), held_out_coverage(found))
     about = {
         "device": samples[0].device,
@@ -188,8 +185,6 @@ def _finished(
         "plans": sum(len(one.plans) for one in samples),
         "families": sorted({one.family for one in samples}),
         "passwright": own_version(),
-        "networks": len(ensemble.members),
-        "trees": len(ensemble.trees.gain.roots) if ensemble.trees is not None else 0,
         "seed": request.seed,
         "fit": asdict(request.fit),
         "held out": trained.scores.to_json(),

@@ -205,10 +205,7 @@ def evaluate_command(tools: Callable[[], Tools]) -> Callable[..., None]:
         records: _Records = None,
         models: Annotated[
             list[str] | None,
-            typer.Option(
-                "--model",
-                help="'network and trees', network, trees, ridge, 'pattern mean' or analytic.",
-            ),
+            typer.Option("--model", help="network, trees, ridge, 'pattern mean' or analytic."),
         ] = None,
         samples: _Samples = None,
         device: _Device = None,

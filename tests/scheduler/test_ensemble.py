@@ -13,13 +13,11 @@ import torch
 from passwright.features import schema
 from passwright.features.example import Example
 from passwright.scheduler.ensemble import CONFIG, WEIGHTS, Calibration, Ensemble, load, save
-from passwright.scheduler.estimate import NINETY
 from passwright.scheduler.familiar import Familiar
 from passwright.scheduler.gain import CANCELLING
 from passwright.scheduler.gain_network import Collator, GainNetwork, NetworkConfig
 from passwright.scheduler.predictor import sum_of
-from passwright.training.forest_fit import fit_trees
-from tests.support.gains import PATTERNS, example, samples
+from tests.support.gains import PATTERNS, example
 
 CONFIGURATION = NetworkConfig(PATTERNS, ("Linear", "placeholder"), width=8, trunk=16, blocks=2)
 
@@ -174,15 +172,3 @@ def test_a_plan_is_the_sum_of_its_steps() -> None:
     many = np.tile([0.1, 0.2, 0.3], (CANCELLING + 5, 1))
     _, lower, _ = sum_of(many)
     assert lower == pytest.approx(0.1 * len(many) - 0.2 * CANCELLING**0.5 - 0.2 * 5)
-
-
-def test_trees_have_half_a_say_and_widen_where_they_differ(
-    ensemble: Ensemble, examples: list
-) -> None:
-    trees = fit_trees(samples(8))
-    plain, both = ensemble.forecast(examples), replace(ensemble, trees=trees).forecast(examples)
-    said = trees.means(examples)
-    for head, (alone, joint) in enumerate([(plain.gain, both.gain), (plain.to_go, both.to_go)]):
-        np.testing.assert_allclose(joint[:, 0], (alone[:, 0] + said[:, head]) / 2)
-        apart = NINETY * np.abs(alone[:, 0] - said[:, head]) / 2
-        np.testing.assert_allclose(joint[:, 1:] ** 2, alone[:, 1:] ** 2 + apart[:, None] ** 2)

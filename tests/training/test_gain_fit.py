@@ -10,8 +10,7 @@ from passwright.features.example import Example
 from passwright.scheduler.ensemble import Ensemble
 from passwright.scheduler.gain_network import Collator, NetworkConfig
 from passwright.scheduler.predictor import Predictor
-from passwright.training import baselines
-from passwright.training.baselines import BASELINES, Baseline
+from passwright.training.baselines import BASELINES, Baseline, Trees
 from passwright.training.gain_eval import held_out
 from passwright.training.gain_fit import Fit, fit
 from passwright.training.gain_metrics import scores
@@ -94,7 +93,7 @@ def test_nothing_to_learn_from_is_an_error() -> None:
 def test_baselines_learn_single_steps_from_plans(
     monkeypatch: pytest.MonkeyPatch, name: str, most: float
 ) -> None:
-    monkeypatch.setattr(baselines, "ITERATIONS", 25)
+    monkeypatch.setattr(Trees, "iterations", 25)
     baseline: Baseline = BASELINES[name]().fit(samples(40))
     assert error(baseline) < most
     found = baseline.forecast(fresh())
@@ -114,7 +113,7 @@ def test_the_pattern_mean_is_just_that() -> None:
 
 
 def test_of_no_step_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines, "ITERATIONS", 2)
+    monkeypatch.setattr(Trees, "iterations", 2)
     for kind in BASELINES.values():
         assert kind().fit(samples(10)).forecast([]).gain.shape == (0, 3)
 

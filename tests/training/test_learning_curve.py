@@ -115,7 +115,7 @@ def test_the_commands(tmp_path: Path) -> None:
     assert first.exit_code == 0, first.output
     assert "12.5 %" in first.stdout
     points = json.loads(curve.read_text(encoding="utf-8"))["points"]
-    assert [point["model"] for point in points] == ["network and trees"] * len(SHARES)
+    assert [point["model"] for point in points] == ["network"] * len(SHARES)
     assert list((tmp_path / "kept").rglob("*.safetensors"))
     train = ["train", *few, "--output", str(tmp_path / "model"), "--curve", str(curve)]
     trained = run.invoke(app, train)
