@@ -65,8 +65,14 @@ class Sinking:
     def _move_behind(self, member: fx.Node, place: fx.Node) -> fx.Node:
         previous = member.prev
         place.append(member)
-        self.view.note_changed((member,))
-        self._undo.append(lambda: previous.append(member))
+        # What was found out about the order of the graph, of its writes for one, holds no longer.
+        self.view.forget((member,))
+
+        def undo() -> None:
+            previous.append(member)
+            self.view.forget((member,))
+
+        self._undo.append(undo)
         return member
 
 

@@ -213,3 +213,22 @@ def test_addresses_find_what_a_walk_over_the_graph_finds(seed: int) -> None:
     rewriter.editor.finish()
     agrees()
     assert view.at("no such address") is None
+
+
+def test_a_move_and_its_undoing_leave_nothing_remembered_of_the_order(sketch: Any) -> None:
+    s = sketch()
+    members = branches(s)
+    view = GraphView(s.module().graph)
+    members = [n for n in view.graph.nodes if n.name in {m.name for m in members}]
+    editor = GraphEditor(view)
+
+    def order() -> list[str]:
+        return view.memo("order", lambda: [node.name for node in view.nodes()])
+
+    before = list(order())
+    mark = editor.mark()
+    editor._move_behind(members[0], members[-1])
+    moved = list(order())
+    assert moved.index(members[0].name) == moved.index(members[-1].name) + 1
+    editor.rollback(mark)
+    assert order() == before
