@@ -22,6 +22,7 @@ from passwright.passes import (
     read_reduce,  # noqa: F401
 )
 from passwright.passes.address import addresses, fingerprint
+from passwright.passes.addressed import Addressed
 from passwright.passes.binding import read
 from passwright.passes.dialect import Dialect
 from passwright.passes.effects import (
@@ -63,7 +64,7 @@ class RegionMode:
     enabled: bool | None = None
 
 
-class GraphView(Noted):
+class GraphView(Addressed, Noted):
     """Read access to an `fx.Graph` for patterns, predicates, features and gain models.
 
     Only the editor changes the graph, and it tells the view what changed.
@@ -85,11 +86,7 @@ class GraphView(Noted):
         self._lasting_for: frozenset[int] = frozenset()
         self._recorded = self._find_recorded()
         self._regions = self._find_regions()
-        self._addresses = addresses(graph, self._specs)
-        #: Nodes that have, or had, an address.
-        self._located: dict[str, dict[fx.Node, None]] = {}
-        for node, address in self._addresses.items():
-            self._located.setdefault(address, {})[node] = None
+        self._give_addresses(addresses(graph, self._specs))
         self._fickle = self._find_fickle()
         self._note_callers_grad_mode()
         #: Identifies the untouched graph, in any process.
@@ -221,16 +218,6 @@ class GraphView(Noted):
         """Where the region starts and which autocasts hold in it."""
         return self._modes[region]
 
-    def address(self, node: fx.Node) -> str:
-        """Structural address (see `address`)."""
-        return self._addresses[node]
-
-    def at(self, address: str) -> fx.Node | None:
-        """The living node that computes the value with this address."""
-        had = self._located.get(address, ())
-        found = [n for n in had if self._addresses.get(n) == address and self.is_living(n)]
-        return min(found, default=None)
-
     @property
     def writes(self) -> Collection[Write]:
         """All nodes that may write memory."""
@@ -332,11 +319,6 @@ class GraphView(Noted):
             return smooth and bool(self.storages(sources) & {part.storage for part in parts})
         return smooth and bool(sources)
 
-    def rename(self, node: fx.Node, address: str) -> None:
-        """`node` now computes the value that had this address."""
-        self._addresses[node] = address
-        self._located.setdefault(address, {})[node] = None
-
     def is_pure(self, node: fx.Node) -> bool:
         """`effects.is_pure`, asked once a node: rewiring changes no flag among its arguments."""
         found = self._pure.get(node)
@@ -381,9 +363,9 @@ class GraphView(Noted):
         """The node has left the graph."""
         self._buried.discard(node)
         self._recorded.discard(node)
-        self._located.get(self._addresses.get(node, ""), {}).pop(node, None)
+        self._drop_address(node)
         tables: tuple[dict[fx.Node, Any], ...] = (
-            *(self._ops, self._pure, self._specs, self._regions, self._addresses, self._lasting),
+            *(self._ops, self._pure, self._specs, self._regions, self._lasting),
             self._writes or {},
         )
         for table in tables:
