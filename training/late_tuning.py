@@ -134,27 +134,25 @@ class _Noted:
 def tuned_by_replays(known: Known | None = None) -> Iterator[None]:
     """Kernels that are tuned in here are timed by replays of CUDA graphs, where they can be captured.
 
-    What is `known` of a kernel is not timed again: plans of one model share most kernels, and to tune them
-    takes longer than to measure the plans. Does nothing where this torch chooses in another way, or without
-    Triton.
+    What is `known` of a kernel is not timed again: plans of one model share most kernels. Does nothing
+    where this torch chooses in another way, or without Triton.
     """
     tuner, timer = _tuner(), _timer()
     if tuner is None or timer is None:
         yield
         return
     tune = tuner.autotune_to_one_config
+    remembered = {} if known is None else known
 
     def by_replays(kernel: Any, *args: Any, **named: Any) -> None:
-        key = _what(kernel, args, named) if known is not None else None
+        key = _what(kernel, args, named)
         with _side_stream():
-            found = known.get(key) if known is not None and key is not None else None
-            if found is None:
-                found = _times(kernel, args, named, timer)
-            if found is None:
+            found = remembered.get(key) or _times(kernel, args, named, timer)
+            if not found:
                 tune(kernel, *args, **named)
                 return
-            if known is not None and key is not None:
-                known[key] = found
+            if key:
+                remembered[key] = found
             rest = iter(found)
             # So Inductor keeps its books on what it takes for its own figures.
             with _patched(timer, lambda *_, **__: 1e3 * next(rest, math.inf)):
@@ -167,28 +165,26 @@ def tuned_by_replays(known: Known | None = None) -> Iterator[None]:
         tuner.autotune_to_one_config = tune
 
 
-def _times(
-    kernel: Any, args: Sequence[Any], named: Mapping[str, Any], timer: Any
-) -> list[float] | None:
-    """Seconds of each configuration that Inductor would time; None where one cannot be captured."""
+def _times(kernel: Any, args: Sequence[Any], named: Mapping[str, Any], timer: Any) -> list[float]:
+    """Seconds of each configuration that Inductor would time; none where one cannot be captured."""
     runs = _captured(kernel, args, named, timer)
     if runs is None:
-        return None
+        return []
     try:
         return compared(runs)
     finally:
         runs.clear()  # Inductor may unload what loses
 
 
-def _what(kernel: Any, args: Sequence[Any], named: Mapping[str, Any]) -> str | None:
+def _what(kernel: Any, args: Sequence[Any], named: Mapping[str, Any]) -> str:
     """What decides how long the configurations of a kernel take: its code, whatever its name, and what it
-    is called with. None where this torch or Triton does not tell."""
+    is called with. Empty where this torch or Triton does not tell."""
     try:
         code = str(kernel.fn.src).replace(kernel.fn.__name__, "")
         tried = [str(launcher.config) for launcher in kernel.launchers]
         facts = (kernel.size_hints, kernel.triton_meta, kernel.mutated_arg_names)
     except AttributeError:
-        return None
+        return ""
     given = [_given(value) for value in (*args, *named.values())]
     return digest(code, tried, facts, sorted(named), given)
 

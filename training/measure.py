@@ -130,7 +130,7 @@ def measure(
     comparison = None
     if len(made.steps) > 1:
         # Both sides tuned alike, so that what differs is the plan.
-        with lock.alone(), tuned_by_replays({} if known is None else known):
+        with lock.alone(), tuned_by_replays(known):
             for name, plan in zip(names, wanted, strict=True):
                 if plan.by == NOTHING and name in made.steps:
                     _tune_anew(made.steps[name])

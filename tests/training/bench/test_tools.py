@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -23,9 +25,9 @@ def test_what_runs_on_a_cpu_alone_is_left_out_on_a_gpu() -> None:
     assert {case.model for case in here.cases} - {case.model for case in there.cases} == {SASREC}
 
 
-def test_the_report_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_names_it() -> None:
     wanted = tools.request(models=["own:dlrm"], device=torch.device("cpu"))
-    report = bench._empty(bench.replace(wanted, left_out={SASREC: "it says so"}))
+    report = bench._empty(replace(wanted, left_out={SASREC: "it says so"}))
     assert f"{SASREC} is left out, since it runs on a CPU alone: it says so." in table.notes(report)
 
 
