@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from passwright.passes.errors import WorkloadError
 from passwright.scheduler import cli
 from passwright.scheduler.device import describe_gpu
-from passwright.training.bench import devices, tools
+from passwright.training.bench import devices, loop, tools
 from passwright.training.bench import run as bench
 from passwright.training.bench.rivals import COMBO, OPTIMUS, PREDICT, graphs
 from passwright.training.bench.rows import Report, State, load
@@ -164,7 +164,7 @@ def test_a_file_of_other_code_is_not_gone_on_with(
     wanted = request("a")
     report_of(FakeBench(), wanted, json_file=path)
     assert bench._earlier(wanted, path) is not None
-    monkeypatch.setattr(bench, "code_version", lambda: "other")
+    monkeypatch.setattr(loop, "code_version", lambda: "other")
     with pytest.raises(WorkloadError, match="made by other code"):
         bench._earlier(wanted, path)
     assert bench._earlier(wanted, tmp_path / "missing.json") is None
@@ -179,7 +179,7 @@ def test_ctrl_c_keeps_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         if self.done:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(bench.Bench, "_take_answers", interrupt)
+    monkeypatch.setattr(loop.Bench, "_take_answers", interrupt)
     monkeypatch.setattr(bench, "launcher", lambda: FakeBench(mmoe=lambda *_: None).launch)
     arguments = ["bench", "own:split_cat", "own:mmoe", "--mode", "infer", "--device", "cpu"]
     arguments += ["--rivals", "predict", "--jobs", "1", "--json", str(path)]
