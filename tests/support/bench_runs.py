@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import torch
 from headroom_runs import FakeWorker, agreement
 
+from passwright.training.bench import run as bench
 from passwright.training.bench.rivals import (
     COMBO,
     EAGER,
@@ -22,6 +25,7 @@ from passwright.training.collect_worker import doing
 from passwright.training.headroom.final import DEFAULT
 from passwright.training.worker import Question, Seat
 
+CPU = torch.device("cpu")
 #: Seconds of a call on the device.
 SECONDS = {EAGER: 9e-3, DEFAULT: 8e-3, OPTIMUS: 8e-3, COMBO: 6e-3, PREDICT: 4e-3, TUNE: 3e-3}
 TABLE = {rival.name: rival for rival in all_rivals()}
@@ -111,3 +115,14 @@ class FakeBench:
     @property
     def asked(self) -> list[Question]:
         return [question for worker in self.workers for question in worker.asked]
+
+
+def request(*names: str, **changes: Any) -> bench.Request:
+    cases = tuple(case(f"own:{name}") for name in names)
+    return replace(bench.Request(cases, rivals(), (CPU,), jobs=2), **changes)
+
+
+def report_of(models: FakeBench, wanted: bench.Request, **known: Any) -> Report:
+    found, interrupted = bench.run(wanted, models.launch, **known)
+    assert not interrupted
+    return found
