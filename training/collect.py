@@ -20,10 +20,10 @@ import torch
 
 from passwright.scheduler.commands.console import Reporter
 from passwright.training.collect_worker import censored, doing
-from passwright.training.measure import DEFAULT, stamp
 from passwright.training.model_plan import ModelPlan
 from passwright.training.pool import Hand, Pool
 from passwright.training.processes import Worker
+from passwright.training.recording import DEFAULT, stamp
 from passwright.training.records import Record, Status
 from passwright.training.store import Store
 from passwright.training.worker import Question, Seat, seats

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from passwright.passes.errors import WorkloadError
 from passwright.training.late_tuning import Known
-from passwright.training.measure import About, measure, unmeasured
+from passwright.training.measure import Measuring
 from passwright.training.model_plan import ModelPlan
+from passwright.training.recording import About, unmeasured
 from passwright.training.records import Record
 from passwright.training.worker import Seat, forget, is_unusable, lock_of, on_device, serve
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 #: The family of models that users bring.
 OWN = "own"
+#: So many questions in a row are answered with one default compile. What plans were compiled to stays in
+#: memory meanwhile, for Dynamo can only forget everything.
+_TOGETHER = 16
 
 
 def work(seat: Seat, connection: Connection) -> None:
@@ -64,6 +68,8 @@ class Collecting:
         self._lock = lock_of(seat)
         self._last: tuple[str, nn.Module, Any] | None = None
         self._tuned: Known = {}
+        self._measuring: Measuring | None = None
+        self._answered = 0
 
     # ---- questions
 
@@ -72,6 +78,7 @@ class Collecting:
         from passwright.training.workloads.cuts import cuts_of
         from passwright.training.workloads.spec import Spec
 
+        self._measuring = None
         with self._using_cpu():
             return cuts_of(Spec.parse(name), count=count, seed=seed)
 
@@ -82,6 +89,7 @@ class Collecting:
         from passwright.training.workloads.capture import captured
         from passwright.training.workloads.spec import Spec
 
+        self._measuring = None
         module, inputs = self._workload(name)
         train = Spec.parse(name).train
         with self._using_cpu():
@@ -92,24 +100,35 @@ class Collecting:
         self, name: str, plans: Sequence[ModelPlan], seconds: float, run: str
     ) -> list[Record]:
         """A record for each plan."""
+        before, self._measuring = self._measuring, None
+        # Where this raises, nothing is kept.
+        measuring = self._on(name, run, before)
+        records = measuring.records(plans, seconds=seconds)
+        self._measuring = measuring
+        doing(self._seat).unlink(missing_ok=True)
+        return records
+
+    def _on(self, name: str, run: str, before: Measuring | None) -> Measuring:
+        """What measured the last plans, if it was on the same model and not for too long."""
         from passwright.training.workloads.spec import Spec
 
+        facts = about(name, run)
         module, inputs = self._workload(name)
-        now = doing(self._seat)
-        records = measure(
+        if before is not None and before.about == facts:
+            self._answered += 1
+            return before
+        forget()
+        now, self._answered = doing(self._seat), 1
+        return Measuring(
             module,
             inputs,
-            plans,
             self._device,
             train=Spec.parse(name).train,
-            about=about(name, run),
-            seconds=seconds,
+            about=facts,
             lock=self._lock,
             note=lambda key: _write(now, key),
             known=self._tuned,
         )
-        now.unlink(missing_ok=True)
-        return records
 
     # ---- keeping house
 
@@ -137,7 +156,9 @@ class Collecting:
         return self._last[1:]
 
     def tidy_up(self) -> None:
-        forget()
+        if self._measuring is None or self._answered >= _TOGETHER:
+            self._measuring = None
+            forget()
         self._lock.release()
 
     def unusable(self) -> bool:

@@ -96,28 +96,7 @@ def timed_alone(alone: Callable[[], AbstractContextManager[None]]) -> Iterator[N
         yield
 
 
-@contextmanager
-def padded_alike() -> Iterator[None]:
-    """Whether padding a product pays is decided once, for all compiles in here.
-
-    Inductor decides by timing, which near its threshold falls now on one side and now on the other, and
-    what it notes in its cache others write over. Two plans would differ by it that are not different there.
-    """
-    pad_mm: Any
-    try:
-        from torch._inductor.fx_passes import pad_mm
-    except ImportError:
-        yield
-        return
-    theirs, noted = getattr(pad_mm, "get_pad_cache", None), _Noted()
-    pad_mm.get_pad_cache = lambda: noted
-    try:
-        yield
-    finally:
-        pad_mm.get_pad_cache = theirs
-
-
-class _Noted:
+class Noted:
     """What Inductor notes about products, in place of its file."""
 
     def __init__(self) -> None:
@@ -128,6 +107,27 @@ class _Noted:
 
     def set_value(self, *keys: str, value: Any) -> None:
         self._values[keys] = value
+
+
+@contextmanager
+def padded_alike(noted: Noted) -> Iterator[None]:
+    """Whether padding a product pays is decided once, for all compiles with the same notes.
+
+    Inductor decides by timing, which near its threshold falls now on one side and now on the other, and
+    what it notes in its cache others write over. Two plans would differ by it that are not different there.
+    """
+    pad_mm: Any
+    try:
+        from torch._inductor.fx_passes import pad_mm
+    except ImportError:
+        yield
+        return
+    theirs = getattr(pad_mm, "get_pad_cache", None)
+    pad_mm.get_pad_cache = lambda: noted
+    try:
+        yield
+    finally:
+        pad_mm.get_pad_cache = theirs
 
 
 @contextmanager

@@ -14,9 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,35 +21,32 @@ import torch
 from torch import nn
 
 from passwright.passes.graph import GraphView
-from passwright.passes.table import default_table
 from passwright.scheduler.commands.models import Subject
 from passwright.scheduler.comparison import Comparison
-from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import (
     cold_cache,
     compile_with_inductor,
     eager_backward,
-    torch_versions,
 )
 from passwright.scheduler.kernel_counts import capture_kernels
 from passwright.scheduler.plan import Plan
-from passwright.scheduler.toolchain import gpu_driver, own_version
 from passwright.training.device_lock import OwnDevice, Turns
 from passwright.training.late_tuning import (
     Known,
+    Noted,
     padded_alike,
     timed_alone,
     tuned_by_replays,
 )
 from passwright.training.model_plan import NOTHING, ModelPlan, applied
-from passwright.training.plan_text import graphs_key, plan_key
-from passwright.training.records import Record, Status
+from passwright.training.plan_text import graphs_key
+from passwright.training.recording import DEFAULT, About, record_of
+from passwright.training.records import Record
 from passwright.training.variants import Facts, Maker, Variants
 
 if TYPE_CHECKING:
     from torch import fx
 
-DEFAULT = "default"
 #: Blocks of each comparison, at most, and how long they are.
 _BLOCKS, _BLOCK_SECONDS = 15, 0.02
 #: On a GPU the quickest part of a block counts, so that neither more nor longer ones would tell more: what
@@ -60,20 +54,6 @@ _BLOCKS, _BLOCK_SECONDS = 15, 0.02
 _GPU_BLOCKS, _GPU_BLOCK_SECONDS = 10, 0.005
 #: Where default compile is too far from a float64 run, a plan may be so many times as far.
 _LENIENCY = 2.0
-
-
-@dataclass(frozen=True)
-class About:
-    """What a record says of a workload beside what was found."""
-
-    workload: str = ""
-    family: str = ""
-    kind: str = "model"
-    batch: int = 0
-    precision: str = "fp32"
-    seed: int = 0
-    #: Of the run of the collector.
-    run: str = ""
 
 
 def measure(
@@ -90,61 +70,135 @@ def measure(
     note: Callable[[str], None] = lambda _: None,
     known: Known | None = None,
 ) -> list[Record]:
-    """A record for each plan, in their order.
+    """A record for each plan, in their order (`Measuring.records`).
 
-    Module and inputs are on the device. Doing nothing, where it is among the plans, is compiled a second
-    time from the start and its kernels are tuned anew, so that its record shows how far two compiles of one
-    graph differ. `seconds` is
-    the longest that timing takes, beside one round of all plans; what takes `timeout_factor` times as long
-    as default compile is censored; `lock` keeps others from the device
-    meanwhile; `note` is told the key of the plan that is being compiled and checked ("default" for none),
-    and "" while timing. `known` keeps how kernels were tuned, for further calls: plans share most kernels.
-    Raises what default compile raises.
+    Module and inputs are on the device; `lock` keeps others from it meanwhile. Raises what default compile
+    raises.
     """
-    about = about or About()
-    lock = lock or OwnDevice()
-    wanted = [plan if isinstance(plan, ModelPlan) else ModelPlan((plan,)) for plan in plans]
-    subject = Subject(about.workload, module, inputs, train)
-    names = [f"{number}" for number in range(len(wanted))]
-    with (
-        tempfile.TemporaryDirectory(prefix="passwright-", ignore_cleanup_errors=True) as place,
-        padded_alike(),
-    ):
-        compiler = _Compiler(subject, device, lock, Path(place), note)
-        nothing = ModelPlan(key=DEFAULT)
-        makers: dict[str, Maker] = {DEFAULT: lambda: compiler.made(nothing, cold=False)}
-        makers |= {name: compiler.maker(plan) for name, plan in zip(names, wanted, strict=True)}
-        made = Variants(
-            subject, makers, baseline=DEFAULT, device=device, lock=lock, seed=about.seed
-        )
-    default = made.described[DEFAULT]
-    for name, plan in zip(names, wanted, strict=True):
-        facts = made.described[name]
-        if "why" not in facts:
-            facts["same"] = plan.by != NOTHING and facts["codes"] == default["codes"]
-            if not _is_right(facts["agreement"], default["agreement"]):
-                facts["why"] = f"wrong: {facts['agreement']['sentence']}"
-        if "why" in facts or facts["same"]:
-            made.steps.pop(name, None)
-    note("")
-    comparison = None
-    if len(made.steps) > 1:
+    on = Measuring(
+        module, inputs, device, train=train, about=about, lock=lock, note=note, known=known
+    )
+    return on.records(plans, seconds=seconds, timeout_factor=timeout_factor)
+
+
+class Measuring:
+    """One model that plans are measured on; its default compile stands, and serves for all of them.
+
+    Between two calls nobody may reset Dynamo, or all would be compiled anew in the middle of timing. What
+    is compiled stays with Dynamo until that is reset: after some tens of plans, whoever measures many
+    should do that, and begin with a new object.
+
+    `note` is told the key of the plan that is being compiled and checked ("default" for none), and "" while
+    timing. `known` keeps how kernels were tuned, for other models and objects.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        inputs: Any,
+        device: torch.device,
+        *,
+        train: bool = False,
+        about: About | None = None,
+        lock: Turns | None = None,
+        note: Callable[[str], None] = lambda _: None,
+        known: Known | None = None,
+    ) -> None:
+        self.about = about or About()
+        self._device, self._lock = device, lock or OwnDevice()
+        self._subject = Subject(self.about.workload, module, inputs, train)
+        self._note = note
+        self._known: Known = {} if known is None else known
+        self._noted = Noted()
+        self._made: Variants | None = None
+
+    def records(
+        self,
+        plans: Sequence[ModelPlan | Plan],
+        *,
+        seconds: float | None = None,
+        timeout_factor: float = 2.0,
+    ) -> list[Record]:
+        """A record for each plan, in their order.
+
+        Doing nothing, where it is among the plans, is compiled a second time from the start and its kernels
+        are tuned anew, so that its record shows how far two compiles of one graph differ. `seconds` is the
+        longest that timing takes, beside one round of all plans; what takes `timeout_factor` times as long
+        as default compile is censored. Raises what default compile raises.
+        """
+        wanted = [plan if isinstance(plan, ModelPlan) else ModelPlan((plan,)) for plan in plans]
+        named = {f"{number}": plan for number, plan in enumerate(wanted)}
+        made = self._compiled(named)
+        try:
+            self._judged(made, named)
+            self._note("")
+            comparison = self._compared(made, named, seconds, timeout_factor)
+            how = (self.about, self._subject.train, self._device)
+            return [
+                record_of(
+                    plan, made.described[name], made.described[DEFAULT], comparison, name, *how
+                )
+                for name, plan in named.items()
+            ]
+        finally:
+            made.drop(named)
+
+    def _compiled(self, named: Mapping[str, ModelPlan]) -> Variants:
+        """Default compile, unless it stands already, and the plans."""
+        with (
+            tempfile.TemporaryDirectory(prefix="passwright-", ignore_cleanup_errors=True) as place,
+            padded_alike(self._noted),
+        ):
+            compiler = _Compiler(self._subject, self._device, self._lock, Path(place), self._note)
+            if self._made is None:
+                nothing = ModelPlan(key=DEFAULT)
+                self._made = Variants(
+                    self._subject,
+                    {DEFAULT: lambda: compiler.made(nothing, cold=False)},
+                    baseline=DEFAULT,
+                    device=self._device,
+                    lock=self._lock,
+                    seed=self.about.seed,
+                )
+            self._made.add({name: compiler.maker(plan) for name, plan in named.items()})
+        return self._made
+
+    @staticmethod
+    def _judged(made: Variants, named: Mapping[str, ModelPlan]) -> None:
+        """Says of each plan whether it is the same code, or wrong; what is one of both is not timed."""
+        default = made.described[DEFAULT]
+        for name, plan in named.items():
+            facts = made.described[name]
+            if "why" not in facts:
+                facts["same"] = plan.by != NOTHING and facts["codes"] == default["codes"]
+                if not _is_right(facts["agreement"], default["agreement"]):
+                    facts["why"] = f"wrong: {facts['agreement']['sentence']}"
+            if "why" in facts or facts["same"]:
+                made.steps.pop(name, None)
+
+    def _compared(
+        self,
+        made: Variants,
+        named: Mapping[str, ModelPlan],
+        seconds: float | None,
+        timeout_factor: float,
+    ) -> Comparison | None:
+        """None where nothing is left that is to be timed."""
+        if len(made.steps) < 2:
+            return None
+        gpu = self._device.type == "cuda"
         # Both sides tuned alike, so that what differs is the plan.
-        with lock.alone(), tuned_by_replays(known):
-            for name, plan in zip(names, wanted, strict=True):
+        with self._lock.alone(), tuned_by_replays(self._known):
+            for name, plan in named.items():
                 if plan.by == NOTHING and name in made.steps:
                     _tune_anew(made.steps[name])
-            comparison = made.compared(
-                blocks=_GPU_BLOCKS if device.type == "cuda" else _BLOCKS,
-                block_seconds=_GPU_BLOCK_SECONDS if device.type == "cuda" else _BLOCK_SECONDS,
+            return made.compared(
+                blocks=_GPU_BLOCKS if gpu else _BLOCKS,
+                block_seconds=_GPU_BLOCK_SECONDS if gpu else _BLOCK_SECONDS,
                 time_limit=seconds,
                 timeout_factor=timeout_factor,
-                seed=about.seed,
+                seed=self.about.seed,
             )
-    return [
-        _record(plan, made.described[name], default, comparison, name, about, train, device)
-        for name, plan in zip(names, wanted, strict=True)
-    ]
 
 
 def _tune_anew(step: Callable[[], object]) -> None:
@@ -236,100 +290,3 @@ class _Compiler:
             return compiled(*arguments)
 
         return run
-
-
-def unmeasured(
-    plan: ModelPlan, about: About, *, train: bool, device: torch.device, why: str
-) -> Record:
-    """The censored record of a plan, without anything that only a compile tells."""
-    return Record(
-        workload=about.workload,
-        family=about.family,
-        kind=about.kind,
-        graph="",
-        plan=plan.text,
-        plan_key=plan_key(plan.plans),
-        steps=plan.steps,
-        result=plan.key,
-        proposed_by=plan.by,
-        levels="torch",
-        batch=about.batch,
-        precision=about.precision,
-        train=train,
-        seed=about.seed,
-        status=Status.CENSORED,
-        why=why,
-        predicted=plan.predicted.mean if plan.predicted else None,
-        predicted_lower=plan.predicted.lower if plan.predicted else None,
-        predicted_upper=plan.predicted.upper if plan.predicted else None,
-        run=about.run,
-        **stamp(device),
-    )
-
-
-def _record(
-    plan: ModelPlan,
-    facts: Facts,
-    default: Facts,
-    comparison: Comparison | None,
-    name: str,
-    about: About,
-    train: bool,
-    device: torch.device,
-) -> Record:
-    record = replace(
-        unmeasured(plan, about, train=train, device=device, why=facts.get("why", "")),
-        graph=default["graph"],
-        kernels=facts.get("kernels"),
-        default_kernels=default["kernels"],
-        compile_seconds=facts.get("seconds"),
-        default_compile_seconds=default["seconds"],
-    )
-    if record.why:
-        return record
-    if facts.get("same"):
-        return replace(record, status=Status.SAME_CODE, gain=0.0, lower=0.0, upper=0.0, floor=0.0)
-    assert comparison is not None
-    gain, timing = comparison.gains.get(name), comparison.timings.get(name)
-    record = replace(
-        record,
-        floor=comparison.floor,
-        default_blocks=comparison.timings[DEFAULT].blocks,
-        again_blocks=comparison.again.blocks if comparison.again else (),
-        peak_bytes=facts.get("peak_bytes"),
-        default_peak_bytes=default.get("peak_bytes"),
-    )
-    if gain is None or timing is None:
-        return replace(record, why=comparison.censored.get(name, comparison.stopped))
-    return replace(
-        record,
-        status=Status.MEASURED,
-        gain=gain.median,
-        lower=gain.lower,
-        upper=gain.upper,
-        method=timing.method,
-        blocks=timing.blocks,
-    )
-
-
-def stamp(device: torch.device) -> dict[str, Any]:
-    """What a record says of the machine, of torch, of us and of the time."""
-    date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {**_where(device.type, device.index), "date": date}
-
-
-@cache
-def _where(kind: str, index: int | None) -> Mapping[str, Any]:
-    device = torch.device(kind, index) if index is not None else torch.device(kind)
-    versions = torch_versions()
-    driver = gpu_driver() if kind == "cuda" else ""
-    described = describe(device)
-    threads = f", {described.cores} threads" if kind == "cpu" else ""
-    return {
-        "device": f"{described.name}{threads}",
-        "driver": driver,
-        "torch": versions["torch"] or "",
-        "triton": versions["triton"] or "",
-        "passwright": own_version(),
-        "patterns": default_table().version,
-    }

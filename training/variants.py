@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -64,24 +64,36 @@ class Variants:
         self.baseline, self.device = baseline, device
         self.described: dict[str, Facts] = {}
         self.steps: dict[str, Callable[[], object]] = {}
+        self._subject, self._lock, self._late = subject, lock, tuned_late
         with lock.shared():
-            judge = Judge(subject.module, subject.inputs, train=subject.train, seed=seed)
+            self._judge = Judge(subject.module, subject.inputs, train=subject.train, seed=seed)
+        self.add(makers)
+
+    def add(self, makers: Mapping[str, Maker]) -> None:
+        """Compiles and checks more of them. Raises what the baseline raises, and what leaves the device
+        of no more use."""
         for name, make in makers.items():
             try:
-                with tuning_put_off() if tuned_late else nullcontext():
+                with tuning_put_off() if self._late else nullcontext():
                     with many_compiles():
                         run, self.described[name] = make()
-                    with lock.shared():
-                        self.described[name]["agreement"] = judge.verdict(run)
-                self.steps[name] = subject.step(run)
+                    with self._lock.shared():
+                        self.described[name]["agreement"] = self._judge.verdict(run)
+                self.steps[name] = self._subject.step(run)
             except Exception as error:
                 # After an illegal access nothing runs any more, and nobody else is to blame for it.
-                if name == baseline or is_unusable(device):
+                if name == self.baseline or is_unusable(self.device):
                     raise
                 self.described[name] = {"why": cause(error)[:500]}
                 self.steps.pop(name, None)
-                free(device)
-        free(device)
+                free(self.device)
+        free(self.device)
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Lets go of these."""
+        for name in names:
+            self.described.pop(name, None)
+            self.steps.pop(name, None)
 
     def compared(self, **how: Any) -> Comparison:
         """Peak memory of each, and interleaved blocks; `how` as `compare` takes it. The device is to be

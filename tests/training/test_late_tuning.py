@@ -15,6 +15,7 @@ from passwright.scheduler.inductor import fresh_cache
 from passwright.training import late_tuning
 from passwright.training.late_tuning import (
     Known,
+    Noted,
     padded_alike,
     timed_alone,
     tuned_by_replays,
@@ -240,14 +241,17 @@ def test_inductor_times_what_cannot_be_captured(
 def test_padding_is_decided_once() -> None:
     pad_mm = pytest.importorskip("torch._inductor.fx_passes.pad_mm")
     theirs = pad_mm.get_pad_cache
-    with padded_alike():
+    noted = Noted()
+    with padded_alike(noted):
         assert pad_mm.get_cached_should_pad("a product") is None
         pad_mm.set_cached_should_pad("a product", False)
         pad_mm.set_cached_base_mm_benchmark_time("its time", 2.0)
         assert pad_mm.get_cached_should_pad("a product") is False
         assert pad_mm.get_cached_base_mm_benchmark_time("its time") == 2.0
     assert pad_mm.get_pad_cache is theirs
-    with padded_alike():
+    with padded_alike(noted):
+        assert pad_mm.get_cached_should_pad("a product") is False
+    with padded_alike(Noted()):
         assert pad_mm.get_cached_should_pad("a product") is None
 
 

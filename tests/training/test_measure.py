@@ -18,10 +18,11 @@ from passwright.scheduler.gain import Interval
 from passwright.training import measure as measuring
 from passwright.training.judge import Judge
 from passwright.training.late_tuning import Known
-from passwright.training.measure import About, measure
+from passwright.training.measure import Measuring, measure
 from passwright.training.model_plan import NOTHING, ModelPlan
 from passwright.training.plan_text import plans_of
 from passwright.training.proposals import Graphs, propose
+from passwright.training.recording import About
 from passwright.training.records import Record, Status
 from passwright.training.workloads import build
 from passwright.training.workloads.capture import captured
@@ -131,6 +132,42 @@ def test_doing_nothing_is_tuned_anew_and_plans_by_what_is_known(
     records(plans, seconds=0.5, known=known)
     assert runs == [None, known]
     assert sum(plan.by == NOTHING for plan in plans) == 1
+
+
+def test_one_default_compile_serves_for_several_calls(
+    plans: list[ModelPlan], inductor: list[fx.GraphModule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlike(monkeypatch)
+    module, inputs = build(NAME, batch=16)
+    on = Measuring(module, inputs, CPU, about=About(NAME, "branches", batch=16))
+    for plan in (plans[1], plans[2], plans[1]):
+        [record] = on.records([plan], seconds=0.5, timeout_factor=1e6)
+        assert record.status == Status.MEASURED
+        assert record.result == plan.key
+        assert record.default_blocks
+    assert len(inductor) == 4
+    [twice] = on.records(plans[1:2], seconds=0.5, timeout_factor=1e6)
+    assert (twice.graph, twice.default_kernels) == (record.graph, record.default_kernels)
+
+
+def test_what_fails_leaves_nothing_behind(
+    plans: list[ModelPlan], inductor: list[fx.GraphModule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlike(monkeypatch)
+    module, inputs = build(NAME, batch=16)
+    on = Measuring(module, inputs, CPU, about=About(NAME, "branches", batch=16))
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("no clock")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(measuring.Variants, "compared", fails)
+        with pytest.raises(RuntimeError, match="no clock"):
+            on.records(plans, seconds=0.5)
+    [record] = on.records(plans[1:2], seconds=0.5, timeout_factor=1e6)
+    assert record.status == Status.MEASURED
+    assert on._made is not None
+    assert [*on._made.steps] == ["default"]
 
 
 def test_equal_code_is_an_exact_zero_and_takes_no_timing(

@@ -12,9 +12,10 @@ from torch import fx
 from passwright.scheduler.device import describe
 from passwright.scheduler.inductor import compile_with_inductor, fresh_cache
 from passwright.training import measure as measuring
-from passwright.training.measure import About, measure
+from passwright.training.measure import measure
 from passwright.training.model_plan import NOTHING, ModelPlan
 from passwright.training.proposals import Graphs, propose
+from passwright.training.recording import About
 from passwright.training.records import Status
 from passwright.training.workloads import build
 from passwright.training.workloads.capture import captured

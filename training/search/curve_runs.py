@@ -18,8 +18,8 @@ import torch
 
 from passwright.scheduler.device import describe
 from passwright.training.farm import Farm
-from passwright.training.measure import stamp
 from passwright.training.model_plan import ModelPlan
+from passwright.training.recording import stamp
 from passwright.training.records import Record
 from passwright.training.search.models import ModelProblem
 from passwright.training.search.problem import STOPPED, TIME_LIMIT
