@@ -345,16 +345,17 @@ def many_compiles() -> Iterator[None]:
 
 
 @functools.cache
-def warm_toolchain(device: str = "cpu") -> None:
+def warm_toolchain(device: str = "cpu", backend: Any = "inductor") -> None:
     """Pays what only the first compile of a process pays, so that compile times can be compared.
 
     That is: importing Inductor, finding the CPU's vector ISA by a test build, preprocessing the
     C++ header and (once per machine, outside any `fresh_cache`) precompiling it, registering
-    patterns; on a GPU the context, Triton and the pool of compile workers. Takes seconds.
+    patterns; on a GPU the context, Triton and the pool of compile workers. Takes seconds. `backend` is one
+    of `torch.compile` that comes to Inductor.
     """
     weight = torch.ones(8, 8, device=device, requires_grad=True)
     with fresh_cache(), torch.inference_mode(False), torch.enable_grad():
-        torch.compile(lambda w: (w @ w).sin().sum())(weight).backward()
+        torch.compile(lambda w: (w @ w).sin().sum(), backend=backend)(weight).backward()
     if torch.device(device).type != "cpu":
         from torch._inductor.async_compile import AsyncCompile
 

@@ -145,9 +145,10 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
-def warm_up(device: str, *, threads: int) -> None:
+def warm_up(device: str, *, threads: int, backend: Any = "inductor") -> None:
     """Imports what compiling imports, and compiles a small model with the usual kinds of op, so that
     the first compile that is timed does not pay for what only the first pays. Done once a process.
+    `backend` is one of `torch.compile` that comes to Inductor.
     """
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1" if device == "cpu" else "4")
     import torch
@@ -158,7 +159,7 @@ def warm_up(device: str, *, threads: int) -> None:
     if _warm:
         return
     _warm.append(device)
-    warm_toolchain(device)
+    warm_toolchain(device, backend)
     table, layer = torch.nn.Embedding(8, 8, device=device), torch.nn.Linear(16, 16, device=device)
 
     def model(ids: torch.Tensor) -> torch.Tensor:
@@ -169,7 +170,7 @@ def warm_up(device: str, *, threads: int) -> None:
 
     ids = torch.arange(4, device=device)
     with fresh_cache(), torch.no_grad():
-        torch.compile(model)(ids)
+        torch.compile(model, backend=backend)(ids)
 
 
 _warm: list[str] = []

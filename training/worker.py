@@ -17,6 +17,7 @@ from passwright.training.processes import end_with_parent, into_log, warm_up
 
 if TYPE_CHECKING:
     import torch
+    from torch import fx
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,32 @@ def on_device(seat: Seat) -> torch.device:
     if device.type == "cpu":
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     else:
-        with lock_of(seat).shared():
+        # Imported before anybody has to wait for it.
+        import torch._inductor.compile_fx
+
+        from passwright.scheduler.inductor import compile_with_inductor
+
+        lock = lock_of(seat)
+
+        def sharing(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            """Compiling takes ten seconds, and all others would wait until they can measure."""
+            lock.release()
+            compiled = compile_with_inductor(gm, inputs)
+
+            def run(*arguments: Any) -> Any:
+                lock.share()
+                return compiled(*arguments)
+
+            return run
+
+        with lock.shared():
             if device.index is not None:
                 # Or what waits for the device waits for the first one, and takes memory there.
                 torch.cuda.set_device(device)
-            warm_up(seat.device, threads=seat.threads)
+            warm_up(seat.device, threads=seat.threads, backend=sharing)
+        # What is there by now stays; looking through it again takes most of each collection of garbage.
+        gc.collect()
+        gc.freeze()
     return device
 
 

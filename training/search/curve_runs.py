@@ -42,8 +42,9 @@ class Job:
     device: str
     #: Worker processes.
     jobs: int
-    #: Where its measured plans are kept.
+    #: Where its measured plans are kept, and where others, at the same time, keep theirs of this workload.
     directory: Path
+    beside: tuple[Path, ...]
     #: Trials by sampler.
     trials: dict[str, int]
     seed: int = 0
@@ -60,18 +61,30 @@ class Job:
 
 @dataclass
 class Remembering:
-    """A farm that asks only for what the store does not hold."""
+    """A farm that asks only for what no store holds: neither its own, nor those that others write to.
+    What stands in a store was measured on this device, unless `usable` says otherwise."""
 
     farm: Farm
     store: Store
+    beside: Sequence[Path] = ()
+    usable: Callable[[Record], bool] = lambda _: True
     known: dict[str, Record] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._take(self.store.records())
+
     def records(self, plans: Sequence[ModelPlan], *, seconds: float = 2.0) -> list[Record]:
+        for directory in self.beside:
+            self._take(Store(directory).records())
         fresh = [plan for plan in plans if plan.key not in self.known]
         for record in self.farm.records(fresh, seconds=seconds) if fresh else ():
             self.known[record.result] = record
             self.store.append([record])
         return [self.known[plan.key] for plan in plans]
+
+    def _take(self, records: Sequence[Record]) -> None:
+        for record in filter(self.usable, records):
+            self.known.setdefault(record.result, record)
 
 
 @dataclass
@@ -142,10 +155,9 @@ def confirmed(
     plans = [problem.plan_of(sequence) for sequence in sequences]
     different = list({plan.key: plan for plan in plans}.values())
     gains: dict[str, list[float]] = {plan.key: [] for plan in different}
-    for _ in range(_AGAIN):
-        for record in farm.records(different):
-            if record.gain is not None:
-                gains[record.result].append(record.gain)
+    for record in farm.records([plan for plan in different for _ in range(_AGAIN)]):
+        if record.gain is not None:
+            gains[record.result].append(record.gain)
     return [
         {
             "steps": [step.label for plan in found.plans for step in plan.steps],
@@ -163,8 +175,8 @@ def _median(values: Sequence[float]) -> float | None:
 def rows_of(
     job: Job, rows: Sequence[dict[str, Any]], say: Callable[[str], None] = lambda _: None
 ) -> list[dict[str, Any]]:
-    """The rows of this workload: those of `rows` that are complete, and the others, which go on from the
-    trials that they have.
+    """The rows of this workload and these samplers: those of `rows` that are complete, and the others,
+    which go on from the trials that they have.
 
     What was measured before comes from the job's directory. Raises WorkloadError if the workload cannot be
     had.
@@ -179,12 +191,12 @@ def rows_of(
     graphs = captured(module, inputs, train=spec.train)
     here = stamp(device)
     with Store(job.directory) as store, Farm(job.workload, [job.device], job.jobs) as farm:
-        known = {
-            r.result: r
-            for r in store.records()
-            if (r.workload, r.device, r.torch) == (job.workload, here["device"], here["torch"])
-        }
-        source: Any = Remembering(farm, store, known)
+
+        def usable(record: Record) -> bool:
+            there = (record.workload, record.device, record.torch)
+            return there == (job.workload, here["device"], here["torch"])
+
+        source: Any = Remembering(farm, store, job.beside, usable)
         for sampler, trials in job.trials.items():
             if sampler in done or time.time() > job.until:
                 continue

@@ -77,40 +77,52 @@ def run(
     devices = [str(one) for one in devices_of(pick_device(device))]
     names = exact_names(models, batches=[batch], precisions=[precision], mode=mode, seed=0)
     until = math.inf if time_limit is None else time.time() + time_limit
-    asked = {_OURS: max(trials, long), **dict.fromkeys(_OTHERS, trials)}
+    # Ours take longest, so they begin first.
+    apart = [{_OURS: max(trials, long)}, dict.fromkeys(_OTHERS, trials)]
     jobs = [
         Job(
             name,
             devices[number % len(devices)],
             together,
-            records / digest(name),
+            *_places(records / digest(name), asked),
             asked,
             seed,
             together,
             until,
         )
+        for asked in apart
         for number, name in enumerate(names)
     ]
     side_by_side = at_once or max(1, min(len(jobs), round(cores() / together)))
     rows = _read(json_file)
     with _pool(side_by_side) as (pool, lines), progress(len(jobs)) as reporter:
-        open_ones: dict[Future[list[dict[str, Any]]], str] = {
-            pool.submit(_run, job, rows): job.workload for job in jobs
+        open_ones: dict[Future[list[dict[str, Any]]], Job] = {
+            pool.submit(_run, job, rows): job for job in jobs
         }
         while open_ones:
             done, _ = wait(open_ones, timeout=_TICK)
             _say_last(lines, reporter.working_on)
             for future in done:
-                name = open_ones.pop(future)
+                job = open_ones.pop(future)
                 try:
                     found = future.result()
                 except Exception as error:
-                    reporter.finished(f"{name}: {type(error).__name__}: {error}")
+                    reporter.finished(f"{job.workload}: {type(error).__name__}: {error}")
                     continue
-                rows = [row for row in rows if row["workload"] != name] + found
+                rows = [row for row in rows if not _is_of(row, job)] + found
                 _write(json_file, rows)
-                reporter.finished("\n  ".join(map(_line, found)) or f"{name}: nothing yet")
+                reporter.finished("\n  ".join(map(_line, found)) or f"{job.workload}: nothing yet")
     say(f"written: {json_file}")
+
+
+def _places(home: Path, asked: Mapping[str, int]) -> tuple[Path, tuple[Path, ...]]:
+    """Where these samplers keep plans of a workload, and where the others do: a store has one writer."""
+    others = home.with_name(f"{home.name}-others")
+    return (home, (others,)) if _OURS in asked else (others, (home,))
+
+
+def _is_of(row: Mapping[str, Any], job: Job) -> bool:
+    return row["workload"] == job.workload and row["sampler"] in job.trials
 
 
 @contextmanager

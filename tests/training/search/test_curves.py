@@ -61,6 +61,21 @@ def test_a_curve_never_falls_and_nothing_is_measured_twice(sampler: str, tmp_pat
         assert len(farm.asked) == before
 
 
+def test_what_others_measure_meanwhile_is_not_measured_again(tmp_path: Path) -> None:
+    one, two = FakeFarm(), FakeFarm()
+    plans = [ModelPlan(key=name) for name in ("a", "b", "c")]
+    here, there = tmp_path / "here", tmp_path / "there"
+    with Store(here) as store, Store(there) as other:
+        ours: Any = Remembering(one, store, (there,))  # type: ignore[arg-type]
+        theirs: Any = Remembering(two, other, (here,))  # type: ignore[arg-type]
+        ours.records(plans[:1])
+        assert theirs.records(plans[:2]) == ours.records(plans[:2])
+        assert (one.asked, two.asked) == (["a"], ["b"])
+        picky = Remembering(one, store, (there,), lambda record: record.result != "b")  # type: ignore[arg-type]
+        picky.records(plans[:2])
+        assert one.asked == ["a", "b"]
+
+
 @pytest.mark.parametrize("sampler", ["local", "random"])
 def test_a_curve_goes_on_from_the_trials_that_it_had(sampler: str, tmp_path: Path) -> None:
     module, inputs = build("own:norm_branches?fields=4", batch=32)
@@ -107,7 +122,7 @@ def test_what_was_found_is_measured_again() -> None:
 
 @pytest.mark.inductor
 def test_rows_of_a_model_and_the_same_again(tmp_path: Path) -> None:
-    job = Job(NAME, "cpu", 1, tmp_path / "plans", {"local": 4, "random": 3}, together=2)
+    job = Job(NAME, "cpu", 1, tmp_path / "plans", (), {"local": 4, "random": 3}, together=2)
     said: list[str] = []
     rows = rows_of(job, [], said.append)
     assert [(row["sampler"], row["complete"]) for row in rows] == [
