@@ -47,8 +47,13 @@ class Canon:
     that was asked about first stands for all; so workers that read the same trials agree.
     """
 
-    def __init__(self, commute: Commute | None = None, result: Result | None = None) -> None:
-        self._ask, self._result = commute, result
+    def __init__(
+        self,
+        commute: Commute | None = None,
+        result: Result | None = None,
+        effective: Callable[[Labels], Labels] = lambda sequence: sequence,
+    ) -> None:
+        self._ask, self._result, self._effective = commute, result, effective
         self._pairs: dict[tuple[str, str], bool] = {}
         self._forms: dict[Labels, Labels] = {}
         self._first: dict[Hashable, Labels] = {}
@@ -57,12 +62,22 @@ class Canon:
         """The sequence that stands for this one, from now on."""
         form = self.form(sequence)
         found = self._result(form) if self._result is not None else None
-        return form if found is None else self._first.setdefault(found, form)
+        if found is None:
+            return form
+        if found not in self._first:
+            self._first[found] = self.effective(form)
+        return self._first[found]
+
+    def effective(self, sequence: Labels) -> Labels:
+        """An equal sequence without labels that do nothing where they stand. It costs as much as `result`:
+        for the few that are looked at more closely."""
+        return self.form(self._effective(sequence))
 
     def find(self, sequence: Labels) -> Labels:
         """The sequence that stands for this one, or its form where none does yet."""
         form = self.form(sequence)
-        return self._first.get(self.key(form), form)
+        found = self._first.get(self.key(form))
+        return self.effective(form) if found is None else found
 
     def key(self, sequence: Labels) -> Hashable:
         """Equal for equal sequences."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,8 @@ class Job:
     beside: tuple[Path, ...]
     #: Trials by sampler.
     trials: dict[str, int]
+    #: After how many of them what was found is measured again, beside the last.
+    marks: tuple[int, ...] = ()
     seed: int = 0
     #: Trials that are proposed at a time.
     together: int = 4
@@ -181,10 +183,11 @@ def rows_of(
     What was measured before comes from the job's directory. Raises WorkloadError if the workload cannot be
     had.
     """
-    done = {row["sampler"]: row for row in rows if _stands(row, job)}
-    begun = {row["sampler"]: _trials(row) for row in rows if _is_same(row, job)}
+    # What there is no time for stays as it was.
+    there = {row["sampler"]: row for row in rows if _is_same(row, job)}
+    done = {sampler for sampler, row in there.items() if _stands(row, job)}
     if len(done) == len(job.trials) or time.time() > job.until:
-        return list(done.values())
+        return list(there.values())
     spec, device = Spec.parse(job.workload), torch.device(job.device)
     torch.set_float32_matmul_precision(spec.matmul_precision)
     module, inputs = build_exact(job.workload, device)
@@ -211,13 +214,15 @@ def rows_of(
                 "seed": job.seed,
                 "batch": job.together,
                 "time_limit": left,
-                "begun": begun.get(sampler, ()),
+                "begun": _trials(there.get(sampler, {})),
             }
             found = curve(problem, sampler, trials=trials, told=told, **how)
-            marks = sorted({min(job.trials.values()), len(found.gains)})
-            ends = [found.found[min(mark, len(found.found)) - 1] for mark in marks]
-            again = confirmed(problem, farm, ends) if found.complete else []
-            done[sampler] = {
+            marks = sorted({min(mark, len(found.gains)) for mark in (*job.marks, trials)})
+            ends = [found.found[mark - 1] for mark in marks]
+            again = dict(there.get(sampler, {}).get("confirmed", {}))
+            if found.complete:
+                again = dict(zip(map(str, marks), confirmed(problem, farm, ends), strict=True))
+            there[sampler] = {
                 **job.how,
                 "sampler": sampler,
                 "trials": trials,
@@ -225,11 +230,11 @@ def rows_of(
                 "gains": [round(gain, 5) for gain in found.gains],
                 "sequences": [" + ".join(sequence) for sequence, _ in found.trials],
                 "measured": [gain if gain is None else round(gain, 5) for _, gain in found.trials],
-                "confirmed": dict(zip(map(str, marks), again, strict=False)),
+                "confirmed": again,
                 "device": here["device"],
                 "torch": here["torch"],
             }
-    return list(done.values())
+    return list(there.values())
 
 
 def _stands(row: dict[str, Any], job: Job) -> bool:
@@ -238,10 +243,12 @@ def _stands(row: dict[str, Any], job: Job) -> bool:
 
 
 def _is_same(row: dict[str, Any], job: Job) -> bool:
-    return all(row.get(name) == value for name, value in job.how.items())
+    return row["sampler"] in job.trials and all(
+        row.get(name) == value for name, value in job.how.items()
+    )
 
 
-def _trials(row: dict[str, Any]) -> list[tuple[Labels, float | None]]:
+def _trials(row: Mapping[str, Any]) -> list[tuple[Labels, float | None]]:
     sequences = (tuple(text.split(" + ")) if text else () for text in row.get("sequences", ()))
     return list(zip(sequences, row.get("measured", ()), strict=True))
 

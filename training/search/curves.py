@@ -86,6 +86,7 @@ def run(
             together,
             *_places(records / digest(name), asked),
             asked,
+            (trials,),
             seed,
             together,
             until,

@@ -153,6 +153,13 @@ class ModelProblem:
         with torch.set_grad_enabled(self._training):
             return self._states.reach(sequence)
 
+    def effective(self, sequence: Labels) -> Labels:
+        """The sequence without labels that do nothing where they stand."""
+        if self._is_over():
+            return sequence
+        with torch.set_grad_enabled(self._training):
+            return self._states.effective(sequence)
+
     def measure(self, sequences: Sequence[Labels]) -> Sequence[float | None]:
         plans = {plan.key: plan for plan in self._planned(sequences)}
         fresh = [plan for key, plan in plans.items() if key not in self._gains]

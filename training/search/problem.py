@@ -32,6 +32,9 @@ class Problem(Protocol):
     def result(self, sequence: Labels) -> Hashable | None:
         """The same for sequences that come to the same; None where only measuring can tell."""
 
+    def effective(self, sequence: Labels) -> Labels:
+        """The sequence without labels that do nothing where they stand, as far as that can be told."""
+
     def measure(self, sequences: Sequence[Labels]) -> Sequence[float | None]:
         """Gains, in order; None where compiling failed, results were wrong, or it took too long."""
 

@@ -30,6 +30,8 @@ Score = Callable[[Labels], float | None]
 
 #: Random sequences for a restart, and neighbours that are looked at for one proposal.
 _RANDOM, _NEIGHBOURS = 64, 1200
+#: So many of them are gone on from, once so many sequences were measured that they tell which to take.
+_BEAM, _ENOUGH = 8, 10
 #: So many neighbours are put to the gain model, which may have to rewrite graphs for it.
 _SCORED = 16
 #: Standard deviations added to a predicted gain: what is uncertain is worth a try.
@@ -133,7 +135,8 @@ class LocalSearchSampler(BaseSampler):
     ) -> Iterator[list[Labels]]:
         """Where to look, one after the other until something new is found."""
         if not restart:
-            yield from filter(None, [self._around(self._best(ledger), ledger, rng)])
+            near = self._around(self._best(ledger), ledger, rng)
+            yield from filter(None, [self._beyond(near, ledger, rng)])
         yield from filter(None, [self._anywhere(ledger, rng)])
         everything = [sequence for sequence, _ in ledger.ranking()]
         yield from filter(None, [self._around(everything, ledger, rng)])
@@ -156,6 +159,14 @@ class LocalSearchSampler(BaseSampler):
             for _, sequence in neighbours(parent, self.space):
                 found[self.canon.form(sequence)] = None
         return self._thin(self._new(found, ledger), rng)
+
+    def _beyond(self, near: list[Labels], ledger: Ledger, rng: np.random.Generator) -> list[Labels]:
+        """Neighbours, and neighbours of the most promising of them: often two moves pay together, and
+        neither alone."""
+        if not near or len(ledger.values) < _ENOUGH:
+            return near
+        best = self._sorted(near, ledger, self._by_order)[:_BEAM]
+        return list(dict.fromkeys([*near, *self._around(best, ledger, rng)]))
 
     def _anywhere(self, ledger: Ledger, rng: np.random.Generator) -> list[Labels]:
         drawn = (random_sequence(self.space, rng, self._order) for _ in range(_RANDOM))
@@ -185,7 +196,7 @@ class LocalSearchSampler(BaseSampler):
             if len(found) == most:
                 break
             if self._new([self.canon.find(sequence)], ledger):
-                found.setdefault(self.canon.key(sequence), sequence)
+                found.setdefault(self.canon.key(sequence), self.canon.effective(sequence))
         return list(found.values())
 
     def _sorted(

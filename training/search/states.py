@@ -16,13 +16,14 @@ from dataclasses import replace
 
 from torch import fx
 
+from passwright.passes.address import digest
 from passwright.passes.errors import IllegalRewrite
+from passwright.passes.graph import GraphView
 from passwright.passes.table import default_table
 from passwright.scheduler.gain import Interval
 from passwright.scheduler.inductor import clone_for_compile
 from passwright.training.macros import CLEAN_UP, Macro, apply_macro, open_macros
 from passwright.training.model_plan import ModelPlan, applied, fingerprints
-from passwright.training.plan_text import graphs_key
 from passwright.training.proposals import Graphs, foretold
 from passwright.training.search.space import Labels
 
@@ -37,7 +38,7 @@ class States:
     def __init__(self, graphs: Graphs, planned: Callable[[], ModelPlan]) -> None:
         self._graphs, self._planned = graphs, planned
         self._table = default_table()
-        self._start = graphs_key(fingerprints(graphs.captured))
+        self._start = _content(graphs.captured)
         self._next: dict[tuple[str, str], str] = {}
         #: Macros that have a candidate in a state; others leave it as it is.
         self._open: dict[str, frozenset[Macro]] = {}
@@ -57,6 +58,18 @@ class States:
             state = self._after(state, label)
         return state
 
+    def effective(self, sequence: Labels) -> Labels:
+        """The sequence without what does nothing where it stands; it leads to the same state."""
+        state, kept = self._start, []
+        for label in leading(sequence):
+            after = self._after(state, label)
+            # Without the plan, clean-up would come first.
+            if after != state or label == PLANNED:
+                kept.append(label)
+            state = after
+        # Before others it need not be named.
+        return tuple(kept[1:] if len(kept) > 1 and kept[0] == CLEAN_UP.label else kept)
+
     def predicted(self, sequence: Labels) -> Interval:
         """What the analytic model says the graphs that the sequence leads to gain, 90 %."""
         state = self.reach(sequence)
@@ -71,7 +84,7 @@ class States:
                 self._next[state, label] = state
                 return state
             after = self._perform(self._made(state), label)
-            found = graphs_key(fingerprints(after))
+            found = _content(after)
             self._next[state, label] = found
             if found != self._start:
                 self._from.setdefault(found, (state, label))
@@ -116,6 +129,13 @@ class States:
                 return graph
         there = clone_for_compile(graph)
         return there if apply_macro(there.graph, Macro.parse(label), self._table) else graph
+
+
+def _content(graphs: Sequence[fx.GraphModule]) -> str:
+    """The same for graphs with the same nodes, in whatever order those stand: which of two rewrites was
+    done first often shows in nothing else."""
+    views = [GraphView(graph.graph) for graph in graphs]
+    return digest(*(digest(*sorted(map(view.address, view.graph.nodes))) for view in views))
 
 
 def leading(sequence: Labels) -> Labels:

@@ -92,9 +92,8 @@ def search(
         raise ValueError(f"sampler {sampler!r} is none of {', '.join(SAMPLERS)}")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = open_study(storage, name, space)
-    run = _Run(
-        study, problem, space, Canon(problem.commute, problem.result), seed, sampler, noise, told
-    )
+    canon = Canon(problem.commute, problem.result, problem.effective)
+    run = _Run(study, problem, space, canon, seed, sampler, noise, told)
     confirmed: list[tuple[Labels, float, float | None]] = []
     try:
         with Worker() as worker:

@@ -92,6 +92,9 @@ class Synthetic:
     def result(self, sequence: Labels) -> None:
         """Only measuring tells."""
 
+    def effective(self, sequence: Labels) -> Labels:
+        return sequence
+
     @cached_property
     def optimum(self) -> float:
         """The largest gain of all sequences without repetitions, by trying them all."""

@@ -122,7 +122,7 @@ def test_what_was_found_is_measured_again() -> None:
 
 @pytest.mark.inductor
 def test_rows_of_a_model_and_the_same_again(tmp_path: Path) -> None:
-    job = Job(NAME, "cpu", 1, tmp_path / "plans", (), {"local": 4, "random": 3}, together=2)
+    job = Job(NAME, "cpu", 1, tmp_path / "plans", (), {"local": 4, "random": 3}, (3,), together=2)
     said: list[str] = []
     rows = rows_of(job, [], said.append)
     assert [(row["sampler"], row["complete"]) for row in rows] == [
@@ -143,4 +143,6 @@ def test_rows_of_a_model_and_the_same_again(tmp_path: Path) -> None:
     assert again["sequences"][:2] == row["sequences"][:2]
     measured = len(Store(tmp_path / "plans").records())
     assert rows_of(replace(job, until=0.0), []) == []
+    # What there is no time for stays, with all that is known of it.
+    assert rows_of(replace(job, until=0.0), [half, rows[1]]) == [half, rows[1]]
     assert len(Store(tmp_path / "plans").records()) == measured

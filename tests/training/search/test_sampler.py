@@ -48,6 +48,23 @@ def test_the_model_orders_what_single_labels_do_not_tell_apart() -> None:
     assert set(found) == {"ba"}
 
 
+def test_it_looks_two_moves_ahead_once_enough_is_known() -> None:
+    known = {"": 0.0, "b": 0.3, "a": 0.2, "d": 0.2, "c": -0.3, "e": -0.3, "ca": -0.2, "ed": -0.2}
+    rng, sampler = np.random.default_rng(0), greedy()
+
+    def looked_at(known: dict[str, float]) -> set[str]:
+        ledger = measured(known)
+        near = sampler._around([("b",)], ledger, rng)
+        assert not any({"a", "d", "b"} <= set(sequence) for sequence in near)
+        found = sampler._beyond(near, ledger, rng)
+        assert len(found) == len(set(found))
+        return {"".join(sequence) for sequence in found} - {"".join(s) for s in near}
+
+    assert not looked_at(known)
+    further = looked_at({**known, "ce": -0.5, "ec": -0.5})
+    assert {"abd", "adb", "bad", "dab"} & further
+
+
 def test_what_is_measured_outweighs_a_wrong_model() -> None:
     order = {"a": 0.3, "b": 0.0, "c": 0.0, "d": 0.0, "e": 0.0}
     known = {"": 0.0, "a": -0.4, "b": 0.3, "ab": -0.1, "ba": -0.1, "c": 0.0, "ac": -0.4, "d": 0.2}
