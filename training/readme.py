@@ -11,6 +11,7 @@ what a command wrote. So no number in it is typed by hand.
     benchmodels FILE  its models, one a row
     groups FILE      of `python -m passwright.training.grouping_sweep FILE`
     samplers FILE    of `python -m passwright.training.search.compare --json FILE`
+    searches FILE    of `python -m passwright.training.search.curves --json FILE`, and of longer runs beside it
     evaluation FILE  of `passwright evaluate --json FILE`
     curve FILE       of `passwright evaluate --curve --json FILE`
     records FOLDER   of `passwright collect`, packed: what each file holds and how far it can be trusted
@@ -105,6 +106,14 @@ def _samplers(file: Path) -> str:
     return "\n".join([*lines, "", notes])
 
 
+def _searches(file: Path) -> str:
+    from passwright.training.search.curves_table import markdown
+
+    long = file.with_name(file.name.replace("curves", "long"))
+    texts = (one.read_text(encoding="utf-8") for one in (file, long))
+    return markdown(*map(json.loads, texts))
+
+
 def _evaluation(file: Path) -> str:
     from passwright.training.evaluation_table import markdown
 
@@ -177,6 +186,7 @@ _WRITERS: Mapping[str, Callable[[Path], str]] = {
     "benchmodels": _benchmodels,
     "groups": _groups,
     "samplers": _samplers,
+    "searches": _searches,
     "evaluation": _evaluation,
     "curve": _curve,
     "records": _records,
