@@ -11,7 +11,7 @@ what a command wrote. So no number in it is typed by hand.
     benchmodels FILE  its models, one a row
     groups FILE      of `python -m passwright.training.grouping_sweep FILE`
     samplers FILE    of `python -m passwright.training.search.compare --json FILE`
-    searches FILE    of `python -m passwright.training.search.curves --json FILE`, and of longer runs beside it
+    searches FILE    of `python -m passwright.training.search.curves --json FILE`, and longer runs beside it
     evaluation FILE  of `passwright evaluate --json FILE`
     curve FILE       of `passwright evaluate --curve --json FILE`
     records FOLDER   of `passwright collect`, packed: what each file holds and how far it can be trusted
