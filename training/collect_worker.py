@@ -100,24 +100,26 @@ class Collecting:
         self, name: str, plans: Sequence[ModelPlan], seconds: float, run: str
     ) -> list[Record]:
         """A record for each plan."""
-        before, self._measuring = self._measuring, None
-        # Where this raises, nothing is kept.
-        measuring = self._on(name, run, before)
+        measuring = self._on(name, run)
         records = measuring.records(plans, seconds=seconds)
+        # Had that raised, nothing would stand.
         self._measuring = measuring
         doing(self._seat).unlink(missing_ok=True)
         return records
 
-    def _on(self, name: str, run: str, before: Measuring | None) -> Measuring:
-        """What measured the last plans, if it was on the same model and not for too long."""
+    def _on(self, name: str, run: str) -> Measuring:
+        """What measured the last plans, if that was on the same model."""
         from passwright.training.workloads.spec import Spec
 
         facts = about(name, run)
-        module, inputs = self._workload(name)
-        if before is not None and before.about == facts:
+        standing, self._measuring = self._measuring, None
+        if standing is not None and standing.about == facts:
             self._answered += 1
-            return before
+            return standing
+        # Two models may be more than the device holds.
+        standing = None
         forget()
+        module, inputs = self._workload(name)
         now, self._answered = doing(self._seat), 1
         return Measuring(
             module,

@@ -53,7 +53,8 @@ class LocalSearchSampler(BaseSampler):
     neighbours are put in order before the few best are scored. `noise` is the standard deviation of a
     measurement in log gain; the best are chosen by smoothed values, so a lucky one does not draw
     the search to itself. `elite` sequences are gone from; with the odds `epsilon` a neighbour is taken
-    at random, with `restarts` a random sequence.
+    at random, with `restarts` a random sequence, and with `ahead` neighbours of neighbours are looked at
+    as well: more is promised among so many, and more of that is error.
     """
 
     def __init__(
@@ -68,11 +69,13 @@ class LocalSearchSampler(BaseSampler):
         elite: int = 3,
         epsilon: float = 0.05,
         restarts: float = 0.05,
+        ahead: float = 0.5,
     ) -> None:
         self.space = space
         self.canon = canon or Canon()
         self.epsilon = epsilon
         self.restarts = restarts
+        self.ahead = ahead
         self.elite = elite
         self._seed = seed
         self._score = score
@@ -118,8 +121,8 @@ class LocalSearchSampler(BaseSampler):
 
     def propose(self, ledger: Ledger, rng: np.random.Generator, attempt: int = 0) -> Labels:
         """A sequence that is neither known nor claimed, if one can be found."""
-        at_random, restart = rng.random(2) < (self.epsilon, self.restarts)
-        for pool in self._pools(ledger, rng, restart=bool(restart)):
+        at_random, restart, ahead = rng.random(3) < (self.epsilon, self.restarts, self.ahead)
+        for pool in self._pools(ledger, rng, restart=bool(restart), ahead=bool(ahead)):
             if at_random:
                 at = int(rng.integers(len(pool)))
                 fresh = self._fresh([*pool[at:], *pool[:at]], ledger, 1)
@@ -131,12 +134,12 @@ class LocalSearchSampler(BaseSampler):
         return next((sequence for sequence, _ in ledger.ranking()), ())
 
     def _pools(
-        self, ledger: Ledger, rng: np.random.Generator, *, restart: bool
+        self, ledger: Ledger, rng: np.random.Generator, *, restart: bool, ahead: bool
     ) -> Iterator[list[Labels]]:
         """Where to look, one after the other until something new is found."""
         if not restart:
             near = self._around(self._best(ledger), ledger, rng)
-            yield from filter(None, [self._beyond(near, ledger, rng)])
+            yield from filter(None, [self._beyond(near, ledger, rng) if ahead else near])
         yield from filter(None, [self._anywhere(ledger, rng)])
         everything = [sequence for sequence, _ in ledger.ranking()]
         yield from filter(None, [self._around(everything, ledger, rng)])
