@@ -46,8 +46,9 @@ class Mismatch:
     what: str
     recorded: str
     found: str
-    #: With which it was recorded: another one may make another graph.
+    #: With which it was recorded: another one may make another graph, and other patterns another result.
     torch: str
+    patterns: str
 
     def to_json(self) -> dict[str, str]:
         """For `--json`."""
@@ -67,6 +68,8 @@ class Checked:
     #: Records whose steps could only be performed where there is a GPU.
     need_gpu: int = 0
     mismatches: tuple[Mismatch, ...] = ()
+    #: Version of the patterns that replayed them.
+    patterns: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -118,7 +121,7 @@ def check(
         done(f"{name}: {len(group)} records{f', {number} mismatches' if number else ''}")
     names = {record.workload for record in records}
     steps, others, need = counts["performed"], counts["others"], counts["need a GPU"]
-    return Checked(len(records), len(names), steps, others, need, tuple(found))
+    return Checked(len(records), len(names), steps, others, need, tuple(found), table.version)
 
 
 def on_gpu(record: Record) -> bool:
@@ -192,4 +195,5 @@ def _parts(skipped: str) -> tuple[str, str]:
 
 
 def _mismatch(record: Record, what: str, recorded: str, found: str) -> Mismatch:
-    return Mismatch(record.workload, record.plan_key, what, recorded, found, record.torch)
+    name, key = record.workload, record.plan_key
+    return Mismatch(name, key, what, recorded, found, record.torch, record.patterns)

@@ -10,24 +10,29 @@ import pytest
 from cli_runs import assert_refused, run, run_json
 from record_rows import record
 
+from passwright.passes.table import default_table
 from passwright.training.records import Record, Status
 from passwright.training.store import Store
+
+NAME = "own:norm_branches?fields=3@batch=4,precision=fp32,mode=infer,seed=0"
+
+
+def rows(patterns: str) -> list[Record]:
+    """Of a model that there is, with fingerprints of none."""
+    how = {"workload": NAME, "patterns": patterns}
+    return [
+        record(gain=0.0, **how),
+        record("batch_linears", gain=0.4, **how),
+        record("batch_linears", "clean_up", gain=-0.3, **how),
+        record("tall", gain=None, why="OutOfMemoryError: 2 GiB", **how),
+        record("tall", status=Status.SAME_CODE, gain=0.0, **how),
+    ]
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Records of a model that there is, with fingerprints of none."""
-    name = "own:norm_branches?fields=3@batch=4,precision=fp32,mode=infer,seed=0"
     with Store(tmp_path / "records") as store:
-        store.append(
-            [
-                record(gain=0.0, workload=name),
-                record("batch_linears", gain=0.4, workload=name),
-                record("batch_linears", "clean_up", gain=-0.3, workload=name),
-                record("tall", gain=None, why="OutOfMemoryError: 2 GiB", workload=name),
-                record("tall", status=Status.SAME_CODE, gain=0.0, workload=name),
-            ]
-        )
+        store.append(rows(default_table().version))
     return tmp_path / "records"
 
 
@@ -71,6 +76,22 @@ def test_what_is_not_true_ends_with_1(directory: Path) -> None:
     result = run("data", "check", str(directory), "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["records"] == 1
+
+
+def test_what_other_patterns_made_is_told_and_is_no_failure(
+    directory: Path, tmp_path: Path
+) -> None:
+    with Store(tmp_path / "old") as store:
+        store.append(rows("others"))
+    result = run("data", "check", str(tmp_path / "old"), "--share", "1")
+    assert result.exit_code == 0, result.stdout
+    assert "5 mismatches" in result.stdout
+    assert "All of them are of records made with other versions of" in result.stdout
+    with Store(directory) as store:
+        store.append(rows("others")[:2])
+    result = run("data", "check", str(directory), "--share", "1")
+    assert result.exit_code == 1
+    assert "2 of them are of records made with other versions of" in result.stdout
 
 
 def test_what_is_true_ends_with_0(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_true_records_pass(train: bool) -> None:
     nothing = replace(found, plan="", plan_key=plan_key([]), steps=0, result=found.graph)
     lines: list[str] = []
     checked = check([found, nothing], CPU, done=lines.append)
-    assert checked == Checked(2, 1, steps=1)
+    assert checked == Checked(2, 1, steps=1, patterns=default_table().version)
     assert lines == [f"{found.workload}: 2 records"]
 
 
