@@ -75,7 +75,9 @@ def training_step(
                 return
             outputs = [t for t in _tensors(result) if t.requires_grad]
             if not outputs:
-                raise ValueError("no output requires grad: measure it with inference_step")
+                raise ValueError(
+                    "nothing to train: no output requires a gradient; measure inference instead"
+                )
             if [w.shape for w in weights] != [t.shape for t in outputs]:
                 weights[:] = _weights(outputs, seed)
             torch.autograd.backward(outputs, weights)
