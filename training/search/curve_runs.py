@@ -30,8 +30,8 @@ from passwright.training.workloads.capture import captured
 from passwright.training.workloads.exact import build_exact
 from passwright.training.workloads.spec import Spec
 
-#: How often what was found is measured again.
-_AGAIN = 3
+#: So many of the best are measured again, so often.
+_BEST, _AGAIN = 3, 4
 
 
 @dataclass(frozen=True)
@@ -91,20 +91,23 @@ class Remembering:
 
 @dataclass
 class Curve:
-    """Of each trial the best so far: its gain, and its sequence."""
+    """The best gain after each trial."""
 
     gains: list[float] = field(default_factory=list)
-    found: list[Labels] = field(default_factory=list)
     #: The trials themselves, None for what failed.
     trials: list[tuple[Labels, float | None]] = field(default_factory=list)
     #: All trials were made.
     complete: bool = False
 
+    def best(self, trials: int) -> list[Labels]:
+        """The best of the first so many trials, best first; none where nothing was faster."""
+        faster = {q: gain for q, gain in self.trials[:trials] if gain is not None and gain > 0}
+        return sorted(faster, key=lambda sequence: -faster[sequence])[:_BEST]
+
     def told(self, sequence: Labels, gain: float | None) -> None:
         self.trials.append((sequence, gain))
         best = self.gains[-1] if self.gains else 0.0
         better = gain is not None and gain > best
-        self.found.append(sequence if better else self.found[-1] if self.found else ())
         self.gains.append(gain if better and gain is not None else best)
 
 
@@ -151,23 +154,28 @@ def curve(
 
 
 def confirmed(
-    problem: ModelProblem, farm: Farm, sequences: Sequence[Labels]
+    problem: ModelProblem, farm: Farm, ends: Sequence[Sequence[Labels]]
 ) -> list[dict[str, Any]]:
-    """The sequences' gains, measured anew several times; each compile counts as much as the others."""
-    plans = [problem.plan_of(sequence) for sequence in sequences]
-    different = list({plan.key: plan for plan in plans}.values())
-    gains: dict[str, list[float]] = {plan.key: [] for plan in different}
-    for record in farm.records([plan for plan in different for _ in range(_AGAIN)]):
+    """What a search that ended with these sequences as its best would choose, and its gains.
+
+    Each sequence is compiled and measured anew several times. The first of these decides between the
+    sequences of an end, as a search confirms its best; the others say what the chosen one gains. Where
+    none is faster, that is doing nothing, which gains nothing by definition.
+    """
+    plans = [[problem.plan_of(sequence) for sequence in end] for end in ends]
+    different = {plan.key: plan for end in plans for plan in end if plan.steps}
+    gains: dict[str, list[float]] = {key: [] for key in different}
+    for record in farm.records([plan for plan in different.values() for _ in range(_AGAIN)]):
         if record.gain is not None:
             gains[record.result].append(record.gain)
-    return [
-        {
-            "steps": [step.label for plan in found.plans for step in plan.steps],
-            "gains": gains[found.key] if found.steps else [0.0],
-            "gain": _median(gains[found.key]) if found.steps else 0.0,
-        }
-        for found in plans
-    ]
+    found = []
+    for end in plans:
+        faster = [plan for plan in end if gains.get(plan.key) and gains[plan.key][0] > 0]
+        chosen = max(faster, key=lambda plan: gains[plan.key][0], default=ModelPlan())
+        rest = gains[chosen.key][1:] if chosen.steps else [0.0]
+        steps = [step.label for plan in chosen.plans for step in plan.steps]
+        found.append({"steps": steps, "gains": rest, "gain": _median(rest)})
+    return found
 
 
 def _median(values: Sequence[float]) -> float | None:
@@ -218,7 +226,7 @@ def rows_of(
             }
             found = curve(problem, sampler, trials=trials, told=told, **how)
             marks = sorted({min(mark, len(found.gains)) for mark in (*job.marks, trials)})
-            ends = [found.found[mark - 1] for mark in marks]
+            ends = [found.best(mark) for mark in marks]
             again = dict(there.get(sampler, {}).get("confirmed", {}))
             if found.complete:
                 again = dict(zip(map(str, marks), confirmed(problem, farm, ends), strict=True))

@@ -51,7 +51,7 @@ def test_a_curve_never_falls_and_nothing_is_measured_twice(sampler: str, tmp_pat
 
         found = curve(fresh(), sampler, trials=6, seed=0, batch=2)
         assert found.complete
-        assert len(found.gains) == len(found.found) >= 6
+        assert len(found.gains) == len(found.trials) >= 6
         assert found.gains == sorted(found.gains)
         assert found.gains[-1] > 0
         assert len(set(farm.asked)) == len(farm.asked) == len(store.records())
@@ -99,25 +99,57 @@ def test_a_curve_goes_on_from_the_trials_that_it_had(sampler: str, tmp_path: Pat
     assert len(other.gains) == 4
 
 
-def test_what_was_best_is_known_of_each_trial() -> None:
+def test_the_best_after_so_many_trials() -> None:
     found = Curve()
-    for sequence, gain in ((("a",), 0.1), (("b",), None), (("c",), 0.05), (("d",), 0.3)):
+    told = ((("a",), 0.1), (("b",), None), (("c",), 0.05), ((), -0.1), (("d",), 0.3), (("e",), 0.2))
+    for sequence, gain in told:
         found.told(sequence, gain)
-    assert found.gains == [0.1, 0.1, 0.1, 0.3]
-    assert found.found == [("a",), ("a",), ("a",), ("d",)]
+    assert found.gains == [0.1, 0.1, 0.1, 0.1, 0.3, 0.3]
+    assert found.best(1) == [("a",)]
+    assert found.best(4) == [("a",), ("c",)]
+    assert found.best(6) == [("d",), ("e",), ("a",)]
 
 
-def test_what_was_found_is_measured_again() -> None:
+class Wavering(FakeFarm):
+    """Says another gain at each time: by the key of a plan."""
+
+    def __init__(self, gains: dict[str, list[float | None]]) -> None:
+        super().__init__()
+        self._left = {key: list(values) for key, values in gains.items()}
+
+    def records(self, plans: Sequence[ModelPlan], *, seconds: float = 2.0) -> list[Record]:
+        return [
+            replace(record, gain=self._left[record.result].pop(0))
+            for record in super().records(plans, seconds=seconds)
+        ]
+
+
+def test_what_was_found_is_chosen_and_measured_again() -> None:
     module, inputs = build("own:norm_branches?fields=4", batch=32)
-    farm: Any = FakeFarm()
     problem = ModelProblem(
-        captured(module, inputs, train=False), describe_gpu("NVIDIA H200"), farm, training=False
+        captured(module, inputs, train=False),
+        describe_gpu("NVIDIA H200"),
+        FakeFarm(),  # type: ignore[arg-type]
+        training=False,
     )
-    one = next(label for label in problem.alphabet if problem.plan_of((label,)).steps)
-    nothing, found = confirmed(problem, farm, [(), (one,)])
-    assert nothing["gain"] == 0.0
-    assert len(found["gains"]) == 3
-    assert found["gain"] == pytest.approx(len(found["steps"]) / 10)
+    plans = {(label,): problem.plan_of((label,)) for label in problem.alphabet}
+    different = {plan.key: sequence for sequence, plan in plans.items() if plan.steps}
+    one, two, three = list(different.values())[:3]
+    gains: dict[str, list[float | None]] = {
+        plans[one].key: [0.5, 0.1, 0.3, 0.2],
+        plans[two].key: [0.4, 0.6, 0.6, 0.6],
+        plans[three].key: [-0.1, None, 0.9, 0.9],
+    }
+    farm: Any = Wavering(gains)
+    nothing, first, second, slow = confirmed(problem, farm, [[], [one, two], [two], [three]])
+    # Each was measured four times, however often it was found.
+    assert len(farm.asked) == 12
+    assert first["steps"] == [step.label for plan in plans[one].plans for step in plan.steps]
+    # What chose it does not count.
+    assert (first["gains"], first["gain"]) == ([0.1, 0.3, 0.2], 0.2)
+    assert second["gain"] == 0.6
+    assert nothing["gain"] == slow["gain"] == 0.0
+    assert slow["steps"] == []
 
 
 @pytest.mark.inductor
