@@ -13,6 +13,7 @@ from passwright.scheduler.device import describe_gpu
 from passwright.training.collect_worker import censored
 from passwright.training.model_plan import ModelPlan
 from passwright.training.records import Record, Status
+from passwright.training.search import curve_runs
 from passwright.training.search.curve_runs import Curve, Job, Remembering, confirmed, curve, rows_of
 from passwright.training.search.models import ModelProblem
 from passwright.training.store import Store
@@ -153,7 +154,11 @@ def test_what_was_found_is_chosen_and_measured_again() -> None:
 
 
 @pytest.mark.inductor
-def test_rows_of_a_model_and_the_same_again(tmp_path: Path) -> None:
+def test_rows_of_a_model_and_the_same_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(curve_runs, "_BEST", 1)
+    monkeypatch.setattr(curve_runs, "_AGAIN", 2)
     job = Job(NAME, "cpu", 1, tmp_path / "plans", (), {"local": 4, "random": 3}, (3,), together=2)
     said: list[str] = []
     rows = rows_of(job, [], said.append)
